@@ -443,7 +443,7 @@ claim 'every flag of lab has a row' complete lab
 claim 'secret has none' test -z "$(flags_of secret)"
 claim 'nor has completion' test -z "$(flags_of completion)"
 commands() { "$lockstep" --help | sed -nE 's/^  ([a-z]+) +[a-z].*/\1/p' | grep -v '^lockstep'; }
-claim 'no command is left out' test "$(commands | sort | tr '\n' ' ')" = 'bench calibrate ckpt coll completion data doctor explain export figure generate help import lab pipeline plan run secret train tune '
+claim 'no command is left out' test "$(commands | sort | tr '\n' ' ')" = 'bench calibrate ckpt coll completion data doctor explain export figure generate help import lab pipeline plan run secret topo train tune '
 marked() { # command, mark: the flags whose row of --help, joined to one line, has it
     "$lockstep" "$1" --help | sed -E ':a;N;$!ba;s/\n {20,}/ /g' |
         sed -nE "s/^(      |  -., )--([a-z-]+) .*\\(${2:-not implemented}.*/\\2/p" | tr '\n' ' '

@@ -1,5 +1,5 @@
-/* The cost of a step: its parts sum to the whole, and more of a resource never makes a prediction longer; collectives take
- * longer for more bytes. */
+/* The cost of a step: its parts sum to the whole, and more of a resource never makes a prediction longer; collectives
+ * take longer for more bytes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,14 +11,16 @@
 
 static double sum(const ls_step_cost *c)
 {
-    return c->compute + c->recompute + c->tensor + c->exchange + c->bubble + c->hops + c->data + c->update + c->overhead;
+    return c->compute + c->recompute + c->tensor + c->exchange + c->bubble + c->hops + c->data + c->update +
+        c->overhead;
 }
 
 static ls_run layout(int i)
 {
     static const int64_t t[] = { 1, 2, 4, 8 }, p[] = { 1, 2, 4 }, micro[] = { 1, 2, 4 };
     static const ls_pipe_form form[] = { LS_PIPE_1F1B, LS_PIPE_GPIPE, LS_PIPE_ZB_H1, LS_PIPE_INTERLEAVED };
-    ls_run r = { .device = ls_device_find(i % 2 ? "H100-80GB-SXM" : "A100-80GB-SXM"), .per_node = 8, .n = 64, .c = 1, .e = 1, .v = 2,
+    ls_run r = { .device = ls_device_find(i % 2 ? "H100-80GB-SXM" : "A100-80GB-SXM"), .per_node = 8, .n = 64, .c = 1,
+        .e = 1, .v = 2,
                  .batch = 256, .bits = i % 2 ? 8 : 16, .grad_bytes = 2 };
     assert_int_equal(ls_llm_preset(i % 5 == 4 ? "qwen3-30b" : "llama2-7b", &r.m), LS_OK);
     r.t = t[i % 4], r.p = p[i / 4 % 3], r.micro = micro[i / 12 % 3], r.form = form[i / 36 % 4];
@@ -39,10 +41,13 @@ static void parts_sum_to_the_step(void **state)
             ls_step_cost c;
             ls_step_cost_of(&r, ls_constants[s], &c);
             assert_true(isfinite(c.total) && c.total > 0);
-            const double part[] = { c.compute, c.recompute, c.tensor, c.exchange, c.bubble, c.hops, c.data, c.update, c.overhead };
+            const double part[] = { c.compute, c.recompute, c.tensor, c.exchange, c.bubble, c.hops, c.data, c.update,
+                c.overhead };
             for (size_t k = 0; k < sizeof part / sizeof *part; k++)
-                if (part[k] < -1e-12 * c.total) fail_msg("layout %d, stack %s: part %zu is %g of %g", i, ls_stacks[s].name, k, part[k], c.total);
-            if (fabs(sum(&c) - c.total) > 1e-12 * c.total) fail_msg("layout %d, stack %s: %.17g of %.17g", i, ls_stacks[s].name, sum(&c), c.total);
+                if (part[k] < -1e-12 * c.total) fail_msg("layout %d, stack %s: part %zu is %g of %g", i,
+                                                         ls_stacks[s].name, k, part[k], c.total);
+            if (fabs(sum(&c) - c.total) > 1e-12 * c.total) fail_msg("layout %d, stack %s: %.17g of %.17g", i,
+                                                                    ls_stacks[s].name, sum(&c), c.total);
         }
 }
 
@@ -60,7 +65,8 @@ static void more_of_a_resource_is_never_slower(void **state)
             ls_step_cost_of(&r, k, &before);
             k[j < 6 ? rate[j] : price[j - 6]] *= j < 6 ? 1.5 : .5;
             ls_step_cost_of(&r, k, &after);
-            if (after.total > before.total * (1 + 1e-12)) fail_msg("layout %d, constant %d: %g after %g", i, j, after.total, before.total);
+            if (after.total > before.total * (1 + 1e-12)) fail_msg("layout %d, constant %d: %g after %g", i, j,
+                                                                   after.total, before.total);
         }
 }
 
@@ -81,7 +87,8 @@ static void a_step_without_parallelism_is_its_products(void **state)
     const ls_llm *m = &r.m;
     const double scores = 4.0 * (double)m->hidden * (double)m->seq * (double)m->layers;
     const double flops = 4.0 * (double)m->seq * (ls_llm_flops(m, LS_FLOPS_FULL) - 3 * scores);
-    if (fabs(c.total - flops / ideal.peak16) > 1e-9 * c.total) fail_msg("%.12g s, expected %.12g s", c.total, flops / ideal.peak16);
+    if (fabs(c.total - flops / ideal.peak16) > 1e-9 * c.total) fail_msg("%.12g s, expected %.12g s", c.total,
+                                                                        flops / ideal.peak16);
 }
 
 static void collectives_take_longer_for_more_bytes(void **state)

@@ -1,5 +1,5 @@
-/* Closed forms of the planner: operations, parameters, memory, schedules and collectives have the numbers that papers and
- * vendors print. */
+/* Closed forms of the planner: operations, parameters, memory, schedules and collectives have the numbers that papers
+ * and vendors print. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,7 +25,8 @@ static ls_llm preset(const char *name)
     return m;
 }
 
-/* GFLOP per trained token as the vendors' tables imply them (NeMo 24.07 without, Megatron-Bridge with a causal mask). */
+/* GFLOP per trained token as the vendors' tables imply them (NeMo 24.07 without, Megatron-Bridge with a causal mask).
+ * */
 static void counts_operations_as_published(void **state)
 {
     (void)state;
@@ -84,7 +85,8 @@ static void counts_parameters_exactly(void **state)
     /* 12 L h^2 (1 + 13 / 12h + (V + s) / 12hL). */
     const ls_llm g = preset("gpt3-175b");
     const double h = 12288, L = 96;
-    WITHIN((double)ls_llm_params(&g), 12 * L * h * h * (1 + 13 / (12 * h) + (51200 + 2048) / (12 * h * L)) + 2 * h, 1e-12);
+    WITHIN((double)ls_llm_params(&g), 12 * L * h * h * (1 + 13 / (12 * h) + (51200 + 2048) / (12 * h * L)) + 2 * h,
+           1e-12);
 }
 
 /* Rajbhandari et al. 2020, Figure 1: 7.5 billion parameters over 64 ranks. */

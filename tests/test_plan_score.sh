@@ -71,7 +71,7 @@ bad '$s/"$//'
 claim 'a quote that does not end' fails_with 65 'a quoted cell does not end' plan --score bad.csv
 : >empty.csv
 claim 'an empty file' fails_with 65 'empty.csv: empty' plan --score empty.csv
-claim 'no file' fails_with 66 'absent.csv' plan --score absent.csv
+claim 'no file' fails_with 74 'absent.csv' plan --score absent.csv
 
 # --- the fit
 fit() { timeout -k 5 300 "$build/tools/fit_planner" "$@"; }

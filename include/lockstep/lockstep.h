@@ -36,7 +36,6 @@
 #include "lockstep/opts.h"
 #include "lockstep/parallel.h"
 #include "lockstep/pipe.h"
-#include "lockstep/plan.h"
 #include "lockstep/rng.h"
 #include "lockstep/sched.h"
 #include "lockstep/shard.h"

@@ -110,8 +110,8 @@ typedef enum ls_coll_form {
     LS_COLL_CHAIN,
 } ls_coll_form;
 
-/* Seconds over n ranks whose buffers have S bytes (all_gather: of the result), alpha seconds per message, beta bytes per
- * second. NaN: the form has no such collective. The tree and the chain have the best number of chunks. */
+/* Seconds over n ranks whose buffers have S bytes (all_gather: of the result), alpha seconds per message, beta bytes
+ * per second. NaN: the form has no such collective. The tree and the chain have the best number of chunks. */
 double ls_coll_seconds(ls_coll_form f, ls_coll what, int64_t n, double S, double alpha, double beta);
 /* An all_reduce inside nodes of g ranks, among k nodes, and inside again, without latency; or a flat ring. beta2: per
  * rank, outside. */
@@ -136,7 +136,8 @@ typedef struct ls_nccl {
     bool nvls;
 } ls_nccl;
 
-/* An all_reduce's time with one algorithm and protocol; infinite where there is none. Constants of NCCL 2.30's tuning. */
+/* An all_reduce's time with one algorithm and protocol; infinite where there is none. Constants of NCCL 2.30's
+ * tuning. */
 double ls_nccl_seconds(const ls_nccl *j, ls_nccl_algo a, ls_nccl_proto p, double bytes);
 /* The least, as NCCL picks. */
 double ls_nccl_pick(const ls_nccl *j, double bytes, ls_nccl_algo *a, ls_nccl_proto *p);

@@ -17,7 +17,8 @@ static const ls_opt table[] = {
       .help = "predict each row of this CSV file of measurements, and compare" },
     { .name = "seq", .type = LS_OPT_INT, .offset = offsetof(options, seq), .def = "0", .range = "0..268435456",
       .help = "sequence length; 0: the model's" },
-    { .name = "list", .type = LS_OPT_BOOL, .offset = offsetof(options, list), .def = "false", .help = "list the models" },
+    { .name = "list", .type = LS_OPT_BOOL, .offset = offsetof(options, list), .def = "false", .help =
+        "list the models" },
     { .name = "json", .type = LS_OPT_BOOL, .offset = offsetof(options, json), .def = "false", .help = "print JSON" },
     { .name = "help", .type = LS_OPT_BOOL, .offset = offsetof(options, help), .def = "false", .help = "this text",
       .short_name = 'h' },
@@ -46,14 +47,16 @@ static ls_status show(const options *o, const char *name, ls_text *out)
                  again = ls_llm_flops(&m, LS_FLOPS_RECOMPUTED);
     const long long params = ls_llm_params(&m), active = ls_llm_active_params(&m);
     if (o->json) {
-        ls_text_add(out, "{\"model\": \"%s\", \"seq\": %lld, \"params\": %lld, \"active_params\": %lld, \"flops_full\": %.17g, "
-                         "\"flops_causal\": %.17g, \"flops_recomputed\": %.17g}\n", m.name, (long long)m.seq, params, active, full,
-                    causal, again);
+        ls_text_add(out, "{\"model\": \"%s\", \"seq\": %lld, \"params\": %lld, \"active_params\": %lld, ", m.name,
+                    (long long)m.seq, params, active);
+        ls_text_add(out, "\"flops_full\": %.17g, \"flops_causal\": %.17g, \"flops_recomputed\": %.17g}\n", full, causal,
+                    again);
         return ls_text_status(out);
     }
     char a[64], b[64];
     ls_text_add(out, "%s: %s parameters, %s of them per token; sequence length %lld\n", m.name,
-                ls_number_text((double)params, 0, a, sizeof a), ls_number_text((double)active, 0, b, sizeof b), (long long)m.seq);
+                ls_number_text((double)params, 0, a, sizeof a), ls_number_text((double)active, 0, b, sizeof b),
+                    (long long)m.seq);
     ls_text_add(out, "per token, forward and backward:\n");
     ls_text_add(out, "  %9.2f GFLOP  attention counted as if not causal (Megatron-LM, NeMo)\n", 1e-9 * full);
     ls_text_add(out, "  %9.2f GFLOP  with a causal mask (Megatron-Bridge)\n", 1e-9 * causal);
@@ -61,7 +64,8 @@ static ls_status show(const options *o, const char *name, ls_text *out)
     ls_text_add(out, "states with Adam: %s; with ZeRO stage 1, 2, 3 over 64 ranks, per rank: ",
                 ls_bytes_text((double)params * ls_state_bytes(0, 2, 12, 1), a, sizeof a));
     for (int z = 1; z <= 3; z++)
-        ls_text_add(out, "%s%s", ls_bytes_text((double)params * ls_state_bytes(z, 2, 12, 64), a, sizeof a), z < 3 ? ", " : "\n");
+        ls_text_add(out, "%s%s", ls_bytes_text((double)params * ls_state_bytes(z, 2, 12, 64), a, sizeof a), z < 3 ?
+                    ", " : "\n");
     return ls_text_status(out);
 }
 

@@ -6,8 +6,8 @@
 
 const char *const ls_coll_classes[LS_COLL_CLASSES] = { "v100", "a100", "h100", "h100-ring", "b200", "b200-net" };
 
-/* Rings of NVLink 2 over the first n devices of a DGX-1, whose links are a cube's and no switch's; 8 devices have 6. Of 5
- * devices none is a ring, and messages pass the processors. */
+/* Rings of NVLink 2 over the first n devices of a DGX-1, whose links are a cube's and no switch's; 8 devices have 6.
+ * Of 5 devices none is a ring, and messages pass the processors. */
 static double cube_rings(int64_t n)
 {
     static const double rings[] = { 1, 2, 4, 1.64, 2, 4, 6 };
@@ -28,14 +28,16 @@ ls_status ls_row_coll(const ls_row *r, ls_coll_run *o)
     if (r->n < 2) return ls_fail(LS_UNSUPPORTED, "n_gpus is %lld; expected 2 or more", (long long)r->n);
     const char first = r->gpu[0] == 'G' ? 'B' : r->gpu[0];
     const bool nvls = all[i].coll == LS_ALL_REDUCE && !ls_row_notes(r, "NVLS off");
-    *o = (ls_coll_run){ .n = (double)r->n, .bytes = bytes, .factor = ls_coll_bus_factor(all[i].coll, r->n), .rings = 1 };
+    *o = (ls_coll_run){ .n = (double)r->n, .bytes = bytes, .factor = ls_coll_bus_factor(all[i].coll, r->n), .rings =
+        1 };
     const bool across = r->per_node && r->n > r->per_node;
     switch (first) {
     case 'V': o->class = 0, o->rings = cube_rings(r->n); break;
     case 'A': o->class = 1; break;
     /* NVLink's switch reduces in flight (NVLS): NCCL takes it for all_reduce where many ranks share it. */
     case 'H': o->class = nvls ? 2 : 3, o->rings = nvls ? fmin(1, .86 + .14 * (double)(r->n - 5) / 2) : 1; break;
-    case 'B': o->class = across ? 5 : 4, o->rings = across ? 1 : !nvls || r->n < 6 ? .81 : .93 + .07 * fmin(1, (double)(r->n - 6) / 2); break;
+    case 'B': o->class = across ? 5 : 4, o->rings = across ? 1 : !nvls || r->n < 6 ? .81 : .93 +
+        .07 * fmin(1, (double)(r->n - 6) / 2); break;
     default: return ls_fail(LS_UNSUPPORTED, "no collectives were measured on device '%s'", r->gpu);
     }
     return LS_OK;

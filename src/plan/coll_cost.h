@@ -1,4 +1,5 @@
-/* coll_cost.h -- the time of NCCL's collectives as measured: three protocols, each latency plus bytes over bandwidth. */
+/* coll_cost.h -- the time of NCCL's collectives as measured: three protocols, each latency plus bytes over bandwidth.
+ * */
 #ifndef LS_PLAN_COLL_COST_H
 #define LS_PLAN_COLL_COST_H
 #include "plan/row.h"

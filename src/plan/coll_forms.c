@@ -1,5 +1,5 @@
-/* coll_forms.c -- collectives in closed form: alpha seconds per message, beta bytes per second (Thakur et al. 2005, Sanders
- * et al. 2009). */
+/* coll_forms.c -- collectives in closed form: alpha seconds per message, beta bytes per second (Thakur et al. 2005,
+ * Sanders et al. 2009). */
 #include <math.h>
 
 #include "lockstep/plan.h"

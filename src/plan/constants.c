@@ -1,4 +1,4 @@
-/* constants.c -- written by `make fit` from published measurements; docs/planner.md has the residuals. */
+/* constants.c -- written by `make fit` from published measurements (docs/planner.md). */
 #include "plan/predict.h"
 
 const double ls_constants[LS_STACKS][LS_K_COUNT] = {

@@ -50,7 +50,8 @@ static double product(const ls_run *r, const double *k, double M, double N, doub
     return flops > bytes ? flops : bytes;
 }
 
-static double ring(double n, double bytes, double rate, double latency) { return (n - 1) * latency + (n - 1) / n * bytes / rate; }
+static double ring(double n, double bytes, double rate, double latency) { return (n - 1) * latency +
+    (n - 1) / n * bytes / rate; }
 
 /* An all_reduce of tp's ranks: they are neighbours. */
 static double tensor_sum(const ls_run *r, const double *k, double bytes)
@@ -61,7 +62,8 @@ static double tensor_sum(const ls_run *r, const double *k, double bytes)
     return 2 * ring(t, bytes, 1e9 * k[LS_K_NODE_RATE] / 2, 1e-6 * k[LS_K_NET_LATENCY]) + 1e-6 * k[LS_K_TP_LATENCY];
 }
 
-static double head_dim(const ls_llm *m) { return m->kv_rank ? (double)(m->nope_dim + m->rope_dim + m->v_dim) / 2 : (double)(m->head_dim ? m->head_dim : m->hidden / m->heads); }
+static double head_dim(const ls_llm *m) { return m->kv_rank ? (double)(m->nope_dim + m->rope_dim + m->v_dim) / 2 :
+    (double)(m->head_dim ? m->head_dim : m->hidden / m->heads); }
 
 static double mean_keys(const ls_llm *m)
 {
@@ -80,10 +82,12 @@ static void attention(const ls_run *r, const double *k, double M, part *out)
         out->attention = 2 * M * n * a * w / (d->peak16 * d->sustained * k[LS_K_ATTENTION] * w / (w + 32) * 1.25);
         return;
     }
-    /* Kernels of Megatron-LM fuse for multiples of 4 pairs of sequence and head, and tensor cores want multiples of 8. */
+    /* Kernels of Megatron-LM fuse for multiples of 4 pairs of sequence and head, and tensor cores want multiples of
+     * 8. */
     const bool odd = (int64_t)w % 8 != 0 || (m->heads / r->t * r->micro) % 4 != 0;
     const double depth = w / (w + k[LS_K_DEPTH]) * (1 + k[LS_K_DEPTH] / 128);
-    const double t = 4 * M * n * a * w / (d->peak16 * k[LS_K_ATTENTION] * depth) + 2 * k[LS_K_SCORES] * M * n * a / d->bytes_per_s;
+    const double t = 4 * M * n * a * w / (d->peak16 * k[LS_K_ATTENTION] * depth) +
+        2 * k[LS_K_SCORES] * M * n * a / d->bytes_per_s;
     out->attention = odd ? t * k[LS_K_ODD] : t;
     out->odd = odd;
 }
@@ -111,10 +115,13 @@ static part layer(const ls_run *r, const double *k, bool dense)
         o.products += product(r, k, M, wide * f / t, h, r->bits) + product(r, k, M, h, f / t, r->bits);
         passes += (m->gated ? 6 : 4) * f / t;
     } else {
-        const double e = r->e > 1 ? (double)r->e : 1, fe = (double)m->expert_ffn, K = (double)m->topk, E = (double)m->experts;
-        const double load = m->load > 0 ? m->load : 1, local = E / e, each = M / t * K * load * e / E * (r->e > 1 ? 1 : t);
+        const double e = r->e > 1 ? (double)r->e : 1, fe = (double)m->expert_ffn, K = (double)m->topk, E =
+            (double)m->experts;
+        const double load = m->load > 0 ? m->load : 1, local = E / e, each =
+            M / t * K * load * e / E * (r->e > 1 ? 1 : t);
         const double te = r->e > 1 ? 1 : t;
-        o.products += local * (product(r, k, each, wide * fe / te, h, r->bits) + product(r, k, each, h, fe / te, r->bits));
+        o.products += local * (product(r, k, each, wide * fe / te, h, r->bits) +
+                               product(r, k, each, h, fe / te, r->bits));
         if (m->shared)
             o.products += product(r, k, M, wide * fe * (double)m->shared / t, h, r->bits) +
                           product(r, k, M, h, fe * (double)m->shared / t, r->bits);
@@ -122,7 +129,8 @@ static part layer(const ls_run *r, const double *k, bool dense)
         if (r->e > 1) {
             const double bytes = 2 * M / t * K * h * (e - 1) / e, inside = (double)r->per_node / t;
             const double out = e > inside ? (e - inside) / e : 0;
-            o.exchange = 2 * (bytes / (1e9 * k[LS_K_EXCHANGE]) + out * bytes / (1e9 * k[LS_K_NODE_RATE] / (double)r->per_node));
+            o.exchange =
+                2 * (bytes / (1e9 * k[LS_K_EXCHANGE]) + out * bytes / (1e9 * k[LS_K_NODE_RATE] / (double)r->per_node));
         }
     }
     o.traffic = (r->eager ? k[LS_K_EAGER] : 1) * k[LS_K_ELEMENTWISE] * M * passes / r->device->bytes_per_s;
@@ -149,20 +157,24 @@ static double data_rate(const ls_run *r, const double *k, double *latency)
 void ls_step_cost_of(const ls_run *r, const double *k, ls_step_cost *o)
 {
     const ls_llm *m = &r->m;
-    const double p = (double)r->p, t = (double)r->t, M = (double)m->seq * (double)r->micro / (double)r->c, h = (double)m->hidden;
+    const double p = (double)r->p, t = (double)r->t, M = (double)m->seq * (double)r->micro / (double)r->c, h =
+        (double)m->hidden;
     const double m_n = (double)r->batch / ((double)r->micro * (double)r->d), bw = r->device->bytes_per_s;
-    const double dense = m->experts ? (double)m->dense_layers : (double)m->layers, sparse = (double)m->layers - dense + (double)m->mtp;
+    const double dense = m->experts ? (double)m->dense_layers : (double)m->layers, sparse = (double)m->layers - dense +
+        (double)m->mtp;
     const double L = dense + sparse, per_stage = (L + r->embedding_layers) / p;
     const part A = layer(r, k, true), B = m->experts ? layer(r, k, false) : A;
     const double x = dense / L, y = 1 - x;
-    const double work = x * (A.products + A.traffic) + y * (B.products + B.traffic), att = x * A.attention + y * B.attention;
+    const double work = x * (A.products + A.traffic) + y * (B.products + B.traffic), att = x * A.attention +
+        y * B.attention;
     const double tensor = x * A.tensor + y * B.tensor, exchange = x * A.exchange + y * B.exchange;
     const double cpu = 1e-6 * k[LS_K_LAUNCH] * (1 + k[LS_K_JITTER] * (t - 1)) * (A.odd ? k[LS_K_ODD_LAUNCH] : 1);
     /* A layer's forward and backward; attention's backward is 2.5 times forward in one kernel. */
     const double comm_ = tensor + exchange;
     const double fwd = launched(work + att + comm_, cpu) - comm_;
     const double products = x * A.products + y * B.products, traffic = work - products;
-    const double bwd = launched(2 * k[LS_K_BACKWARD] * products + 1.5 * traffic + (r->flash ? 2.5 : 2) * att + comm_, 1.5 * cpu) - comm_;
+    const double bwd = launched(2 * k[LS_K_BACKWARD] * products + 1.5 * traffic + (r->flash ? 2.5 : 2) * att + comm_,
+                                1.5 * cpu) - comm_;
     const double again = r->kept == LS_KEEP_INPUTS ? fwd : r->kept == LS_KEEP_SELECTIVE && !r->flash ? att : 0;
     const double again_comm = r->kept == LS_KEEP_INPUTS ? tensor + exchange : 0;
     const double V = (double)m->vocab;
@@ -171,21 +183,26 @@ void ls_step_cost_of(const ls_run *r, const double *k, ls_step_cost *o)
     const double ls = per_stage;
     const double body = ls * (fwd + bwd + again + 2 * (tensor + exchange) + again_comm) + micro;
     /* The last stage computes the logits; stages that count them as layers share them. */
-    const double most = body + (r->embedding_layers > 0 ? 0 : head), fewer = body + (r->embedding_layers > 0 ? head / p : 0);
+    const double most = body + (r->embedding_layers > 0 ? 0 : head), fewer = body +
+        (r->embedding_layers > 0 ? head / p : 0);
     const bool across = r->n / r->p >= r->per_node;
     const double hop = r->p > 1 ? 1e-6 * k[LS_K_HOP_LATENCY] + 2 * M * h / (r->sequence_parallel ? t : 1) /
                                       (1e9 * k[LS_K_HOP_RATE] * (across ? 1 : 4)) : 0;
     const double slow = most > fewer ? most : fewer;
-    const double W = ls * k[LS_K_BACKWARD] * products, F = ls * (fwd + tensor + exchange), D = ls * (bwd + tensor + exchange) - W;
-    *o = (ls_step_cost){ .forward = F, .input = D, .weight = W, .again = ls * (again + again_comm), .hop = hop, .stage_layers = ls };
-    const double part_again = ls * again / slow, part_tensor = ls * (2 * tensor + (r->kept == LS_KEEP_INPUTS ? tensor : 0)) / slow;
+    const double W = ls * k[LS_K_BACKWARD] * products, F = ls * (fwd + tensor + exchange), D =
+        ls * (bwd + tensor + exchange) - W;
+    *o = (ls_step_cost){ .forward = F, .input = D, .weight = W, .again = ls * (again + again_comm), .hop = hop,
+        .stage_layers = ls };
+    const double part_again = ls * again / slow, part_tensor = ls * (2 * tensor +
+                                                                     (r->kept == LS_KEEP_INPUTS ? tensor : 0)) / slow;
     const double part_exchange = ls * (2 * exchange + (r->kept == LS_KEEP_INPUTS ? exchange : 0)) / slow;
     const double part_micro = micro / slow;
     const double busy = m_n * slow;
     double pipeline = busy;
     if (r->p > 1) {
         /* The slowest stage is busy for all micro-batches; the others fill and drain. */
-        ls_pipe_costs c = { F, fewer - F - W, W, 0, (int)r->p, (int)(r->v > 1 ? r->v : 1), (int64_t)(m_n > 1 ? m_n : 1) };
+        ls_pipe_costs c = { F, fewer - F - W, W, 0, (int)r->p, (int)(r->v > 1 ? r->v : 1),
+            (int64_t)(m_n > 1 ? m_n : 1) };
         const double bubble = ls_pipe_seconds(r->form, &c) - (double)c.m * fewer;
         c.hop = hop;
         o->hops = ls_pipe_seconds(r->form, &c) - (double)c.m * fewer - bubble;
@@ -210,14 +227,16 @@ void ls_step_cost_of(const ls_run *r, const double *k, ls_step_cost *o)
         if (r->zero >= 3) {
             /* Each unit is gathered forward and backward, and its gradient scattered, per micro-batch. */
             const double units = per_stage * p;
-            comm = m_n * (3 * (d - 1) / d * 2 * (shared + own) / rate + 3 * units * 1e-6 * k[LS_K_NET_LATENCY] * log2(d));
+            comm = m_n * (3 * (d - 1) / d * 2 * (shared + own) / rate +
+                          3 * units * 1e-6 * k[LS_K_NET_LATENCY] * log2(d));
         }
     }
     const double window = r->zero >= 3 ? busy : slow * .6;
     const double hidden = fmin(k[LS_K_HIDDEN] * comm, window);
     o->data = comm - hidden;
     const double divided = r->zero >= 1 ? d : 1;
-    o->update = k[LS_K_UPDATE] * 36 * (shared / divided + own / (r->zero >= 1 && d > (double)r->e ? d / (r->e > 1 ? (double)r->e : 1) : 1)) / bw;
+    o->update = k[LS_K_UPDATE] * 36 * (shared / divided + own / (r->zero >= 1 && d > (double)r->e ?
+                                                                 d / (r->e > 1 ? (double)r->e : 1) : 1)) / bw;
     o->overhead = busy * part_micro + 1e-3 * k[LS_K_STEP];
     o->total = pipeline + o->data + o->update + 1e-3 * k[LS_K_STEP];
 }

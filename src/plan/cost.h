@@ -1,8 +1,8 @@
 /* cost.h -- the time of a training step in closed form, from data sheets and a few fitted constants.
  *
- * A constant has a physical meaning, a value from first principles to which a fit is drawn, and how far a fit may move it
- * (the standard deviation of its logarithm). There is a set per device and software: Megatron-LM of 2021 computes attention
- * in several kernels, FSDP gathers weights, and neither is a matter of the device alone.
+ * A constant has a physical meaning, a value from first principles to which a fit is drawn, and how far a fit may
+ * move it (the standard deviation of its logarithm). There is a set per device and software: Megatron-LM of 2021
+ * computes attention in several kernels, FSDP gathers weights, and neither is a matter of the device alone.
  */
 #ifndef LS_PLAN_COST_H
 #define LS_PLAN_COST_H
@@ -63,7 +63,8 @@ typedef struct ls_run {
     double grad_bytes;        /* that dp reduces, per parameter */
     bool flash;               /* attention in one kernel */
     bool sequence_parallel;
-    bool eager, async_tensor, row_scaled; /* of PyTorch: not compiled; tp's traffic overlaps products; a scale per row in 8 bits */
+    /* of PyTorch: not compiled; tp's traffic overlaps products; a scale per row in 8 bits */
+    bool eager, async_tensor, row_scaled;
     ls_recompute_kind kept;
     ls_pipe_form form;
     double embedding_layers;  /* stages have so many layers fewer, for the embedding and the loss */

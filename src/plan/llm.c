@@ -34,7 +34,8 @@ ls_status ls_llm_check(const ls_llm *m)
             return ls_fail(LS_BAD_CONFIG, "%s is %lld; expected %lld to %lld", size[i].name, (long long)size[i].v,
                            (long long)size[i].least, (long long)size[i].most);
     if (!m->head_dim && m->hidden % m->heads != 0)
-        return ls_fail(LS_BAD_CONFIG, "hidden %lld is not a multiple of %lld heads; give head_dim", (long long)m->hidden,
+        return ls_fail(LS_BAD_CONFIG, "hidden %lld is not a multiple of %lld heads; give head_dim",
+                       (long long)m->hidden,
                        (long long)m->heads);
     if (m->kv_heads && m->heads % m->kv_heads != 0)
         return ls_fail(LS_BAD_CONFIG, "%lld heads are not a multiple of %lld key heads", (long long)m->heads,
@@ -69,7 +70,8 @@ static double attention_flops(const ls_llm *m, ls_flops convention)
 {
     const double h = (double)m->hidden, a = (double)m->heads, n = mean_keys(m, convention);
     if (m->kv_rank) {
-        const double rq = (double)m->q_rank, rkv = (double)m->kv_rank, dn = (double)m->nope_dim, dr = (double)m->rope_dim,
+        const double rq = (double)m->q_rank, rkv = (double)m->kv_rank, dn = (double)m->nope_dim, dr =
+            (double)m->rope_dim,
                      dv = (double)m->v_dim;
         const double queries = rq > 0 ? 2 * h * rq + 2 * rq * a * (dn + dr) : 2 * h * a * (dn + dr);
         return queries + 2 * h * (rkv + dr) + 2 * rkv * a * (dn + dv) + 2 * a * dv * h + 2 * n * a * (dn + dr + dv);
@@ -83,7 +85,8 @@ double ls_llm_layer_flops(const ls_llm *m, bool dense, ls_flops convention)
     const double h = (double)m->hidden, g = matrices(m);
     const double mlp = dense || !m->experts
                            ? 2 * g * h * (double)ffn(m)
-                           : 2 * g * h * (double)m->expert_ffn * (double)(m->topk + m->shared) + 2 * h * (double)m->experts;
+                           : 2 * g * h * (double)m->expert_ffn * (double)(m->topk + m->shared) +
+                               2 * h * (double)m->experts;
     return attention_flops(m, convention) + mlp;
 }
 
@@ -132,7 +135,8 @@ static int64_t params(const ls_llm *m, int64_t sparse_layer)
     const int64_t dense = m->experts ? m->dense_layers : m->layers;
     const int64_t ends = m->vocab * m->hidden * (m->tied ? 1 : 2) + (m->positions ? m->seq * m->hidden : 0);
     const int64_t norm = m->biases ? 2 * m->hidden : m->hidden;
-    /* Multi-token prediction: two norms, a product, a layer and its norm; embedding and output matrix are the model's. */
+    /* Multi-token prediction: two norms, a product, a layer and its norm; embedding and output matrix are the
+     * model's. */
     const int64_t mtp = m->mtp * (sparse_layer + 2 * m->hidden * m->hidden + 3 * norm);
     return dense * ls_llm_layer_params(m, true) + (m->layers - dense) * sparse_layer + ends + norm + mtp;
 }
@@ -147,8 +151,8 @@ int64_t ls_llm_active_params(const ls_llm *m)
 
 /* --- presets ---------------------------------------------------------------------------------------------------- */
 
-#define GPT(n, l, h_, a, v, s) { .name = n, .layers = l, .hidden = h_, .heads = a, .vocab = v, .seq = s, .biases = true, \
-                                 .positions = true, .tied = true }
+#define GPT(n, l, h_, a, v, s) { .name = n, .layers = l, .hidden = h_, .heads = a, .vocab = v, .seq = s, \
+                                 .biases = true, .positions = true, .tied = true }
 #define LLAMA(n, l, h_, a, k, f, v, s) { .name = n, .layers = l, .hidden = h_, .heads = a, .kv_heads = k, .ffn = f, \
                                          .vocab = v, .seq = s, .gated = true }
 static const ls_llm presets[] = {

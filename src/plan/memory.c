@@ -1,14 +1,14 @@
 /* memory.c -- the ledger of a published row: states by owner, activations in flight, logits, and workspaces.
  *
- * Workspaces are what libraries allocate beside the model. Their sizes are constants of a device and of the software that
- * the row names: cuBLAS has 8 MiB per handle on Ampere and 32 MiB on Hopper, Transformer Engine as much again, and one per
- * stream for grouped products.
+ * Workspaces are what libraries allocate beside the model. Their sizes are constants of a device and of the software
+ * that the row names: cuBLAS has 8 MiB per handle on Ampere and 32 MiB on Hopper, Transformer Engine as much again,
+ * and one per stream for grouped products.
  */
 #include <math.h>
 #include <string.h>
 
 #include "plan/memory.h"
-#include "plan/predict.h"
+#include "plan/row_run.h"
 
 typedef struct megatron { /* a row of Megatron-LM's continuous integration */
     double shared, experts;  /* parameters per rank of the last stage */
@@ -25,16 +25,19 @@ static void last_stage(const ls_row *r, const ls_run *o, megatron *g)
     const double t = (double)o->t, h = (double)m->hidden, L = (double)m->layers, p = (double)o->p;
     const double w = ls_row_noted(r, "kv-channels=", (double)m->hidden / (double)m->heads);
     const double q = (double)m->heads * w, kv = 2 * (double)(m->kv_heads ? m->kv_heads : m->heads) * w;
-    const bool bias = !ls_row_notes(r, "disable-bias-linear"), rms = ls_row_notes(r, "RMSNorm"), gated = ls_row_notes(r, "swiglu");
+    const bool bias = !ls_row_notes(r, "disable-bias-linear"), rms = ls_row_notes(r, "RMSNorm"), gated =
+        ls_row_notes(r, "swiglu");
     const double mats = gated ? 3 : 2, experts = ls_row_noted(r, "num-experts=", 0);
     double f = (double)m->ffn;
     /* Megatron-LM's default width with a gate keeps the parameters of 4 h. */
     if (gated && experts == 0 && m->ffn == 4 * m->hidden) f = floor(4 * h * 2 / 3 / 64) * 64;
-    const double fe = ls_row_noted(r, "moe-ffn-hidden-size=", f), te = ls_row_noted(r, "expert-tensor-parallel-size=", t);
+    const double fe = ls_row_noted(r, "moe-ffn-hidden-size=", f), te = ls_row_noted(r, "expert-tensor-parallel-size=",
+            t);
     double layer = h * (q + kv) / t + q * h / t + (rms ? 2 : 4) * h + (bias ? (q + kv) / t + h : 0);
     if (ls_row_notes(r, "multi-latent-attention")) {
         const double rkv = ls_row_noted(r, "kv-lora-rank=", 32), dn = 128, dr = 64, dv = 128, a = (double)m->heads;
-        layer = h * a * (dn + dr) / t + h * (rkv + dr) + rkv * a * (dn + dv) / t + a * dv * h / t + 2 * h + rkv + (bias ? h : 0);
+        layer = h * a * (dn + dr) / t + h * (rkv + dr) + rkv * a * (dn + dv) / t + a * dv * h / t + 2 * h + rkv +
+            (bias ? h : 0);
     }
     if (ls_row_notes(r, "qk-layernorm")) layer += 4 * w;
     g->experts = 0;
@@ -49,7 +52,8 @@ static void last_stage(const ls_row *r, const ls_run *o, megatron *g)
     const bool tied = !ls_row_notes(r, "untie-embeddings");
     g->shared = g->layers * layer + g->V / t * h + (rms ? h : 2 * h);
     if (o->p == 1) {
-        if (!ls_row_notes(r, "position-embedding-type=rope")) g->shared += ls_row_noted(r, "max-position-embeddings=", 0) * h;
+        if (!ls_row_notes(r, "position-embedding-type=rope")) g->shared +=
+            ls_row_noted(r, "max-position-embeddings=", 0) * h;
         if (!tied) g->shared += g->V / t * h;
     }
     g->experts *= g->layers;
@@ -92,7 +96,8 @@ static double at_peak(const ls_row *r, const ls_run *o, const megatron *g)
     double layer = sp ? (34 - fewer) * one / t : one * (10 + (24 - fewer) / t);
     if (!g->flash) layer += 5 * (double)m->heads * (double)m->seq * g->tokens / t;
     if (ls_row_notes(r, "num-experts=")) {
-        const double K = ls_row_noted(r, "moe-router-topk=", 1), fe = ls_row_noted(r, "moe-ffn-hidden-size=", (double)m->ffn);
+        const double K = ls_row_noted(r, "moe-router-topk=", 1), fe = ls_row_noted(r, "moe-ffn-hidden-size=",
+                (double)m->ffn);
         const double te = ls_row_noted(r, "expert-tensor-parallel-size=", t);
         layer += g->tokens / t * (K * (4 * h + 4 * fe * t / te) - 4 * (double)m->ffn);
     }
@@ -107,7 +112,8 @@ static double fullest_stage(const ls_row *r, const ls_run *o)
 {
     const ls_llm *m = &r->m;
     const double L = (double)m->layers, h = (double)m->hidden, t = (double)o->t, d = (double)o->d;
-    const double one = (double)m->seq * (double)o->micro * h / (double)o->c, per = (L + o->embedding_layers) / (double)o->p;
+    const double one = (double)m->seq * (double)o->micro * h / (double)o->c, per =
+        (L + o->embedding_layers) / (double)o->p;
     const double grad = o->grad_bytes, V = (double)m->vocab * h / t;
     const int64_t in_step = o->batch > 0 ? o->batch / (o->micro * o->d) : 1 << 20;
     double most = 0;
@@ -118,7 +124,8 @@ static double fullest_stage(const ls_row *r, const ls_run *o)
         const double states = params * ls_state_bytes(o->zero > 0 ? 1 : 0, grad, 12, o->zero > 0 ? (int64_t)d : 1);
         const double kept = ls_activation_bytes(m, o->micro, o->t, o->sequence_parallel, o->kept) / (double)o->c;
         double bytes = states + layers * kept * ls_pipe_in_flight(o->form, (int)o->p, (int)o->v, in_step, i);
-        if (o->kept == LS_KEEP_INPUTS) bytes += ls_activation_bytes(m, o->micro, o->t, o->sequence_parallel, LS_KEEP_ALL);
+        if (o->kept == LS_KEEP_INPUTS) bytes += ls_activation_bytes(m, o->micro, o->t, o->sequence_parallel,
+                                                                    LS_KEEP_ALL);
         if (i == o->p - 1) bytes += 8 * one / h * (double)m->vocab / t;
         if (bytes > most) most = bytes;
     }
@@ -129,7 +136,8 @@ static double fullest_stage(const ls_row *r, const ls_run *o)
  * logits where it is the last, too. */
 static double korthikanti(const ls_row *r)
 {
-    const double h = (double)r->m.hidden, L = (double)r->m.layers, t = (double)r->t, p = (double)r->p, v = r->v > 1 ? (double)r->v : 1;
+    const double h = (double)r->m.hidden, L = (double)r->m.layers, t = (double)r->t, p = (double)r->p, v = r->v > 1 ?
+        (double)r->v : 1;
     const bool plain = ls_row_notes(r, "TP baseline");
     if (strcmp(r->metric, "param_grad_opt_gib") == 0) return 18 * (12 * L * h * h / p) / t;
     const ls_recompute_kind kept = plain ? LS_KEEP_ALL : LS_KEEP_SELECTIVE;
@@ -142,18 +150,21 @@ ls_status ls_row_memory(const ls_row *r, double *value)
     ls_run o;
     const bool ci_allocated = strcmp(r->metric, "mem_allocated_bytes") == 0;
     if (strcmp(r->metric, "model_state_gb") == 0) {
-        if (r->params <= 0 || r->d < 1 || r->zero < 0) return ls_fail(LS_UNSUPPORTED, "params, dp or zero_stage is not stated");
+        if (r->params <= 0 || r->d < 1 || r->zero < 0) return ls_fail(LS_UNSUPPORTED,
+                                                                      "params, dp or zero_stage is not stated");
         *value = 1e-9 * r->params * ls_state_bytes((int)r->zero, 2, 12, r->d);
         return LS_OK;
     }
     if (strcmp(r->metric, "param_grad_opt_gib") == 0 || strcmp(r->metric, "activation_gib") == 0) {
-        if (!r->m.layers || !r->m.hidden || !r->t || !r->p || !r->micro) return ls_fail(LS_UNSUPPORTED, "the layout is not stated");
+        if (!r->m.layers || !r->m.hidden || !r->t || !r->p || !r->micro) return ls_fail(LS_UNSUPPORTED,
+                "the layout is not stated");
         *value = korthikanti(r) / (1 << 30);
         return LS_OK;
     }
     if (ci_allocated || strcmp(r->metric, "mem_max_allocated_bytes") == 0) {
         megatron g = { 0 };
-        if (strncmp(r->family, "megatron", 8) != 0) return ls_fail(LS_UNSUPPORTED, "flags of Megatron-LM are not stated");
+        if (strncmp(r->family, "megatron", 8) != 0) return ls_fail(LS_UNSUPPORTED,
+                                                                   "flags of Megatron-LM are not stated");
         LS_TRY(ls_row_run(r, &o));
         last_stage(r, &o, &g);
         *value = allocated(r, &o, &g) + (ci_allocated ? 0 : at_peak(r, &o, &g));
@@ -166,7 +177,8 @@ ls_status ls_row_memory(const ls_row *r, double *value)
         LS_TRY(ls_row_run(&all, &o));
         if (strcmp(r->schedule, "zb-2p") == 0) o.form = LS_PIPE_ZB_H2;
         if (bloom && o.grad_bytes == 4) o.grad_bytes = 6; /* in 16 bits, and added up in 32 */
-        /* Bloom's numbers are of the device, with CUDA's context, NCCL's buffers and what the allocator has not given out. */
+        /* Bloom's numbers are of the device, with CUDA's context, NCCL's buffers and what the allocator has not given
+         * out. */
         const double bytes = bloom ? 1.22 * fullest_stage(r, &o) + 2e9 : fullest_stage(r, &o);
         *value = fits ? bytes <= 80e9 : 1e-9 * bytes;
         return LS_OK;

@@ -1,5 +1,6 @@
-/* nccl.c -- NCCL's choice of algorithm and protocol as the model that it is: latency plus bytes over bandwidth, with the
- * constants of NCCL 2.30's tuning. Its correction of the tree by message size, a table of 24 entries, is left out. */
+/* nccl.c -- NCCL's choice of algorithm and protocol as the model that it is: latency plus bytes over bandwidth, with
+ * the constants of NCCL 2.30's tuning. Its correction of the tree by message size, a table of 24 entries, is left
+ * out. */
 #include <math.h>
 
 #include "lockstep/plan.h"
@@ -11,7 +12,8 @@ static const double net_us[LS_NCCL_ALGOS][LS_NCCL_PROTOS] = { { 5, 8.5, 14 }, { 
 /* GB per second, [architecture]. */
 static const double ll_most[4][3] = { { 39, 39, 20.4 }, { 87.7, 22.5, 19 }, { 141, 45, 35 }, { 282, 90, 70 } };
 static const double ll128_channel[4] = { 20, 20, 36.7, 40 };
-static const double tree_channel[4][3] = { { 26.5, 18.5, 10 }, { 24, 23.6, 17.8 }, { 38.7, 41.4, 36 }, { 70, 42.8, 24 } };
+static const double tree_channel[4][3] = { { 26.5, 18.5, 10 }, { 24, 23.6, 17.8 }, { 38.7, 41.4, 36 }, { 70, 42.8,
+    24 } };
 static const double nvls_efficiency[4] = { 0, 0, .85, .74 };
 
 static int nodes_index(int64_t nodes) { return nodes <= 1 ? 0 : nodes == 2 ? 1 : 2; }

@@ -1,5 +1,5 @@
-/* pipe_forms.c -- pipeline schedules in closed form: time and micro-batches in flight (GPipe, PipeDream-Flush, Megatron-LM's
- * interleaving, Qi et al. 2023 and 2024, DeepSeek-AI 2024). */
+/* pipe_forms.c -- pipeline schedules in closed form: time and micro-batches in flight (GPipe, PipeDream-Flush,
+ * Megatron-LM's interleaving, Qi et al. 2023 and 2024, DeepSeek-AI 2024). */
 #include "lockstep/plan.h"
 
 double ls_pipe_seconds(ls_pipe_form f, const ls_pipe_costs *c)

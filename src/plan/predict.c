@@ -4,11 +4,13 @@
 
 #include "plan/memory.h"
 #include "plan/predict.h"
+#include "plan/row_run.h"
 
 const ls_stack ls_stacks[] = {
     { "megatron-a100-vtrain", "vtrain-multi vtrain-single", "", ANY, "" },
     { "megascale-a100", "megascale megascale-ablation", "A100", ANY, "MegaScale" },
-    { "megatron-a100", "ptdp ptdp-text mlm-jan2021 mtnlg korth megascale megascale-ablation megatron-ci-mem", "A100", ANY, "" },
+    { "megatron-a100", "ptdp ptdp-text mlm-jan2021 mtnlg korth megascale megascale-ablation megatron-ci-mem", "A100",
+        ANY, "" },
     { "deepspeed-a100", "bloom", "A100", ANY, "" },
     { "deepspeed-a100-zero3", "ptdp-zero3", "A100", ANY, "" },
     { "fsdp-a100", "mosaic misc", "A100", ANY, "" },
@@ -24,19 +26,11 @@ const ls_stack ls_stacks[] = {
     { NULL, NULL, NULL, ANY, NULL },
 };
 
-static bool among(const char *words, const char *word)
-{
-    const size_t n = strlen(word);
-    for (const char *p = words; (p = strstr(p, word)); p += n)
-        if ((p == words || p[-1] == ' ') && (p[n] == ' ' || !p[n])) return true;
-    return false;
-}
-
 int ls_stack_of(const ls_row *r)
 {
     for (int i = 0; i < LS_STACKS; i++) {
         const ls_stack *s = &ls_stacks[i];
-        if (!among(s->families, r->family) || strncmp(r->gpu, s->gpu, strlen(s->gpu)) != 0) continue;
+        if (!ls_among(s->families, r->family) || strncmp(r->gpu, s->gpu, strlen(s->gpu)) != 0) continue;
         if (s->model != ANY && (s->model == MOE) != (r->m.experts > 0)) continue;
         if (*s->note && (!ls_row_notes(r, s->note) || ls_row_notes(r, "Megatron-LM baseline"))) continue;
         return i;
@@ -50,77 +44,19 @@ int ls_stack_of(const ls_row *r)
     return -1;
 }
 
-static ls_status form_of(const ls_row *r, ls_pipe_form *out)
-{
-    static const struct { const char *name; ls_pipe_form form; } forms[] = {
-        { "", LS_PIPE_1F1B }, { "none", LS_PIPE_1F1B }, { "any", LS_PIPE_1F1B }, { "1f1b", LS_PIPE_1F1B }, { "gpipe", LS_PIPE_GPIPE },
-        { "interleaved-1f1b", LS_PIPE_INTERLEAVED }, { "zb-h1", LS_PIPE_ZB_H1 }, { "zb-1p", LS_PIPE_ZB_H1 },
-        { "zb-h2", LS_PIPE_ZB_H2 }, { "zb-2p", LS_PIPE_ZB_V }, { "zb-v", LS_PIPE_ZB_V }, { "dualpipe", LS_PIPE_DUALPIPE },
-    };
-    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
-        if (strcmp(r->schedule, forms[i].name) == 0) {
-            *out = forms[i].form;
-            return LS_OK;
-        }
-    return ls_fail(LS_UNSUPPORTED, "schedule '%s' has no closed form here", r->schedule);
-}
-
-ls_status ls_row_run(const ls_row *r, ls_run *o)
-{
-    *o = (ls_run){ .m = r->m, .device = ls_device_find(r->gpu), .per_node = r->per_node ? r->per_node : 8, .n = r->n };
-    const struct { const char *name; int64_t v; } need[] = {
-        { "layers", r->m.layers }, { "hidden", r->m.hidden }, { "heads", r->m.heads }, { "seq", r->m.seq },
-        { "n_gpus", r->n }, { "global_batch", r->batch },
-    };
-    for (size_t i = 0; i < sizeof need / sizeof *need; i++)
-        if (need[i].v <= 0) return ls_fail(LS_UNSUPPORTED, "%s is not stated", need[i].name);
-    if (!o->device) return ls_fail(LS_UNSUPPORTED, "no data sheet for device '%s'", r->gpu);
-    o->t = r->t ? r->t : 1, o->p = r->p ? r->p : 1, o->v = r->v ? r->v : 1, o->c = r->c ? r->c : 1, o->e = r->e ? r->e : 1;
-    if (!o->m.vocab) o->m.vocab = 50257;
-    const int64_t rest = o->t * o->p * o->c;
-    if (o->n % rest != 0 || (r->d && r->d * rest != o->n))
-        return ls_fail(LS_UNSUPPORTED, "tp %lld x pp %lld x cp %lld x dp %lld are not %lld devices", (long long)o->t,
-                       (long long)o->p, (long long)o->c, (long long)r->d, (long long)o->n);
-    if (!r->t && !r->p && o->n > 1) return ls_fail(LS_UNSUPPORTED, "tp and pp are not stated");
-    o->d = o->n / rest;
-    o->batch = r->batch;
-    o->micro = r->micro ? r->micro : 1;
-    if (o->micro * o->d > o->batch) o->micro = o->batch / o->d > 0 ? o->batch / o->d : 1;
-    LS_TRY(ls_llm_check(&o->m));
-    LS_TRY(form_of(r, &o->form));
-    if (o->p > 1 && o->v > 1 && o->form == LS_PIPE_1F1B) o->form = LS_PIPE_INTERLEAVED;
-    const bool ends = ls_row_notes(r, "first and last stage hold one layer fewer");
-    const bool zb = strncmp(r->family, "zb", 2) == 0;
-    o->embedding_layers = ends || zb || ls_row_notes(r, "embeddings counted as a layer") ? 2 : 0;
-    if (o->form == LS_PIPE_INTERLEAVED && o->v == 1)
-        o->v = zb ? (o->m.layers + 2) / o->p : 2;
-    o->zero = r->zero >= 0 ? (int)r->zero : 1;
-    const char *dt = r->dtype;
-    o->bits = strstr(dt, "fp4") ? 4 : strstr(dt, "fp8") ? 8 : 16;
-    o->grad_bytes = strcmp(r->family, "bloom") == 0 && strcmp(dt, "bf16") == 0 ? 4 : r->zero >= 3 ? 4 : 2;
-    o->kept = strcmp(r->recompute, "full") == 0 ? LS_KEEP_INPUTS : strncmp(r->recompute, "selective", 9) == 0 ? LS_KEEP_SELECTIVE : LS_KEEP_ALL;
-    static const char of_2023[] = "mosaic torchtitan nemo-fp8 nemo-longseq bridge mcore-h100 moezoo llama3 deepseek misc llmc";
-    o->flash = among(of_2023, r->family);
-    o->eager = ls_row_notes(r, "eager");
-    o->async_tensor = ls_row_notes(r, "async TP");
-    o->row_scaled = strstr(dt, "rowwise") != NULL;
-    const bool megascale = strncmp(r->family, "megascale", 9) == 0;
-    if (megascale && !*r->recompute) o->kept = LS_KEEP_SELECTIVE;
-    o->sequence_parallel = strstr(r->recompute, "+sp") || megascale || ls_row_notes(r, "equence parallel") ||
-                           (o->flash && o->t > 1);
-    return LS_OK;
-}
-
 /* --- what is measured -------------------------------------------------------------------------------------------- */
 
-typedef enum measure { NONE, SECONDS, PER_DEVICE_TOKENS, PER_DEVICE_SAMPLES, TOKENS, SAMPLES, RATE, TOTAL_RATE, PART, DAYS } measure;
+typedef enum measure { NONE, SECONDS, PER_DEVICE_TOKENS, PER_DEVICE_SAMPLES, TOKENS, SAMPLES, RATE, TOTAL_RATE, PART,
+    DAYS } measure;
 
 static measure measure_of(const char *metric, double *scale)
 {
     static const struct { const char *metric; measure what; double scale; } all[] = {
-        { "step_time_s", SECONDS, 1 }, { "step_time_ms", SECONDS, 1e3 }, { "tokens_per_s_per_gpu", PER_DEVICE_TOKENS, 1 },
+        { "step_time_s", SECONDS, 1 }, { "step_time_ms", SECONDS, 1e3 }, { "tokens_per_s_per_gpu", PER_DEVICE_TOKENS,
+            1 },
         { "samples_per_s_per_gpu", PER_DEVICE_SAMPLES, 1 }, { "tokens_per_s", TOKENS, 1e-3 },
-        { "samples_per_s_total", SAMPLES, 1 }, { "tflops_per_gpu", RATE, 1e-12 }, { "aggregate_pflops", TOTAL_RATE, 1e-15 },
+        { "samples_per_s_total", SAMPLES, 1 }, { "tflops_per_gpu", RATE, 1e-12 }, { "aggregate_pflops", TOTAL_RATE,
+            1e-15 },
         { "mfu", PART, 100 }, { "pct_of_peak", PART, 100 }, { "hfu", PART, 100 }, { "train_days_300B_tokens", DAYS, 1 },
         { "tokens_per_day_billion", TOKENS, 86400e-9 },
     };
@@ -142,11 +78,13 @@ static double step_flops(const ls_row *r, const ls_run *o)
 {
     static const char recomputed[] = "ptdp ptdp-zero3 ptdp-text mlm-jan2021 mlm2020 mtnlg bloom";
     static const char causal[] = "bridge moezoo";
-    ls_flops how = among(recomputed, r->family) ? LS_FLOPS_RECOMPUTED : among(causal, r->family) ? LS_FLOPS_CAUSAL : LS_FLOPS_FULL;
+    ls_flops how = ls_among(recomputed, r->family) ? LS_FLOPS_RECOMPUTED : ls_among(causal, r->family) ?
+        LS_FLOPS_CAUSAL : LS_FLOPS_FULL;
     if (ls_row_notes(r, "causal count") && !ls_row_notes(r, "non-causal count")) how = LS_FLOPS_CAUSAL;
     const double tokens = (double)o->batch * (double)o->m.seq;
     double flops = tokens * ls_llm_flops(&o->m, how);
-    if (strcmp(r->metric, "hfu") == 0 && o->kept == LS_KEEP_INPUTS) flops = tokens * ls_llm_flops(&o->m, LS_FLOPS_RECOMPUTED);
+    if (strcmp(r->metric, "hfu") == 0 && o->kept == LS_KEEP_INPUTS) flops =
+        tokens * ls_llm_flops(&o->m, LS_FLOPS_RECOMPUTED);
     else if (strcmp(r->metric, "hfu") == 0 && o->kept == LS_KEEP_SELECTIVE)
         flops += tokens * (double)o->m.layers * 4 * (double)o->m.hidden * (double)o->m.seq;
     return ls_row_notes(r, "older estimate, about 3% low") ? .963 * flops : flops;
@@ -177,7 +115,8 @@ static double stage_ms(const ls_row *r, const ls_rows *rows, const char *metric)
     double any = 0;
     for (int i = 0; i < rows->n; i++) {
         const ls_row *o = &rows->row[i];
-        if (strcmp(o->metric, metric) != 0 || o->m.layers != r->m.layers || o->m.hidden != r->m.hidden || o->p != r->p) continue;
+        if (strcmp(o->metric, metric) != 0 || o->m.layers != r->m.layers || o->m.hidden != r->m.hidden || o->p !=
+            r->p) continue;
         if (o->batch == r->batch) return o->value;
         any = o->value;
     }
@@ -192,7 +131,8 @@ static ls_status bubble(const ls_row *r, const ls_rows *rows, double *value)
     LS_TRY(ls_row_run(r, &run));
     if (strcmp(r->schedule, "zb-2p") == 0)
         return ls_fail(LS_UNSUPPORTED, "the automatic schedule ZB-2p has no closed form");
-    ls_pipe_costs c = { stage_ms(r, rows, "stage_fwd_ms"), stage_ms(r, rows, "stage_bwd_input_ms"), stage_ms(r, rows, "stage_bwd_weight_ms"),
+    ls_pipe_costs c = { stage_ms(r, rows, "stage_fwd_ms"), stage_ms(r, rows, "stage_bwd_input_ms"),
+        stage_ms(r, rows, "stage_bwd_weight_ms"),
                         stage_ms(r, rows, "stage_p2p_ms"), (int)run.p, (int)run.v, run.batch / (run.micro * run.d) };
     if (c.forward <= 0 || c.input <= 0 || c.weight <= 0) {
         ls_step_cost_of(&run, ls_constants[ls_stack_of(r)], &cost);
@@ -211,7 +151,8 @@ static ls_status stage_time(const ls_row *r, double *value)
     ls_step_cost_of(&run, ls_constants[ls_stack_of(r)], &c);
     const double backward = c.input + c.weight + c.again;
     const struct { const char *metric; double seconds; } all[] = {
-        { "stage_fwd_ms", c.forward }, { "stage_bwd_input_ms", c.input }, { "stage_bwd_weight_ms", c.weight }, { "stage_p2p_ms", c.hop },
+        { "stage_fwd_ms", c.forward }, { "stage_bwd_input_ms", c.input }, { "stage_bwd_weight_ms", c.weight },
+            { "stage_p2p_ms", c.hop },
         { "layer_fwd_ms", c.forward / c.stage_layers }, { "layer_bwd_ms", backward / c.stage_layers },
         { "layer_fwd_bwd_ms", (c.forward + backward) / c.stage_layers },
     };
@@ -229,7 +170,8 @@ ls_status ls_row_predict(const ls_row *r, const ls_rows *rows, double *value)
     ls_coll_run coll;
     ls_step_cost cost;
     if (strcmp(r->metric, "bubble_rate") == 0) return bubble(r, rows, value);
-    if (strncmp(r->metric, "stage_", 6) == 0 || (strncmp(r->metric, "layer_", 6) == 0 && strstr(r->metric, "_ms"))) return stage_time(r, value);
+    if (strncmp(r->metric, "stage_", 6) == 0 || (strncmp(r->metric, "layer_", 6) == 0 &&
+                                                 strstr(r->metric, "_ms"))) return stage_time(r, value);
     if (ls_row_coll(r, &coll) == LS_OK) {
         *value = ls_coll_value(r, &coll, ls_coll_cost(&coll, ls_coll_constants[coll.class]));
         return LS_OK;
@@ -244,7 +186,7 @@ ls_status ls_row_predict(const ls_row *r, const ls_rows *rows, double *value)
 static bool exact(const char *metric)
 {
     static const char forms[] = "bubble_rate model_state_gb param_grad_opt_gib activation_gib";
-    return among(forms, metric);
+    return ls_among(forms, metric);
 }
 
 void ls_row_interval(const ls_row *r, double value, double *low, double *high)

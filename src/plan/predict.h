@@ -31,12 +31,11 @@ extern const ls_interval ls_intervals[];
 
 /* Whether the metric follows from the time of a step. */
 bool ls_metric_of_step(const char *metric);
-/* LS_UNSUPPORTED: what is missing, or what is not understood, is the message. */
-ls_status ls_row_run(const ls_row *r, ls_run *out);
 /* What the row would measure if its step took so many seconds. */
 ls_status ls_row_from_seconds(const ls_row *r, const ls_run *run, double seconds, double *value);
 
-/* The row's prediction. `rows` have stage times that a bubble rate follows from. LS_UNSUPPORTED says why there is none. */
+/* The row's prediction. `rows` have stage times that a bubble rate follows from. LS_UNSUPPORTED says why there is
+ * none. */
 ls_status ls_row_predict(const ls_row *r, const ls_rows *rows, double *value);
 /* Between which values 90 % of such rows are expected. */
 void ls_row_interval(const ls_row *r, double value, double *low, double *high);

@@ -50,13 +50,18 @@ static ls_status record(reader *r, char **cell, int *n)
     }
 }
 
-static const char *const names[] = { "id",       "source",       "model",       "params",    "layers",   "hidden",          "heads",
-                                     "kv_heads", "ffn",          "vocab",       "seq",       "dtype",    "gpu",             "gpus_per_node",
-                                     "n_gpus",   "tp",           "pp",          "vpp",       "cp",       "ep",              "dp",
-                                     "zero_stage", "micro_batch", "global_batch", "recompute", "schedule", "measured_metric", "measured_value",
+static const char *const names[] = { "id",       "source",       "model",       "params",    "layers",   "hidden",
+             "heads",
+                                     "kv_heads", "ffn",          "vocab",       "seq",       "dtype",    "gpu",
+                                                     "gpus_per_node",
+                                     "n_gpus",   "tp",           "pp",          "vpp",       "cp",       "ep",
+                                                      "dp",
+                                     "zero_stage", "micro_batch", "global_batch", "recompute", "schedule",
+                                         "measured_metric", "measured_value",
                                      "unit",     "note" };
 enum { NAMES = sizeof names / sizeof *names };
-enum { ID, SOURCE, MODEL, PARAMS, LAYERS, HIDDEN, HEADS, KV_HEADS, FFN, VOCAB, SEQ, DTYPE, GPU, PER_NODE, N_GPUS, TP, PP, VPP,
+enum { ID, SOURCE, MODEL, PARAMS, LAYERS, HIDDEN, HEADS, KV_HEADS, FFN, VOCAB, SEQ, DTYPE, GPU, PER_NODE, N_GPUS, TP,
+    PP, VPP,
        CP, EP, DP, ZERO, MICRO, BATCH, RECOMPUTE, SCHEDULE, METRIC, VALUE, UNIT, NOTE };
 
 static ls_status number(const reader *r, int line, int column, const char *text, double least, double *out)
@@ -75,7 +80,8 @@ static ls_status whole(const reader *r, int line, int column, const char *text, 
     double v = (double)*out;
     LS_TRY(number(r, line, column, text, 0, &v));
     if (v != floor(v) || v > 1e15)
-        return ls_fail(LS_BAD_FILE, "%s:%d: %s is '%.40s'; expected a whole number", r->name, line, names[column], text);
+        return ls_fail(LS_BAD_FILE, "%s:%d: %s is '%.40s'; expected a whole number", r->name, line, names[column],
+                       text);
     *out = (int64_t)v;
     return LS_OK;
 }
@@ -93,7 +99,8 @@ static void form(ls_row *r)
 {
     ls_llm *m = &r->m;
     const char *n = r->name;
-    const bool llama = strstr(n, "lama") || strstr(n, "LLaMA") || strstr(n, "LLAMA") || strstr(n, "Qwen") || strstr(n, "DeepSeek") ||
+    const bool llama = strstr(n, "lama") || strstr(n, "LLaMA") || strstr(n, "LLAMA") || strstr(n, "Qwen") ||
+        strstr(n, "DeepSeek") ||
                        strstr(n, "ixtral") || strstr(n, "Kimi") || strstr(n, "OSS");
     m->gated = llama || ls_row_notes(r, "swiglu");
     m->biases = m->positions = !m->gated && !strstr(n, "emotron");
@@ -120,7 +127,8 @@ static ls_status fill(const reader *r, int line, char **cell, ls_row *o)
     const char *t[NAMES];
     for (int i = 0; i < NAMES; i++) t[i] = cell[i];
     if (!*t[ID] || strlen(t[ID]) >= sizeof o->id)
-        return ls_fail(LS_BAD_FILE, "%s:%d: id is '%.80s'; expected 1 to %zu characters", r->name, line, t[ID], sizeof o->id - 1);
+        return ls_fail(LS_BAD_FILE, "%s:%d: id is '%.80s'; expected 1 to %zu characters", r->name, line, t[ID],
+                       sizeof o->id - 1);
     strcpy(o->id, t[ID]);
     const char *dash = strrchr(o->id, '-');
     const size_t n = dash && dash > o->id ? (size_t)(dash - o->id) : strlen(o->id);

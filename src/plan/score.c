@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "plan/row_run.h"
 #include "plan/score.h"
 
 typedef struct scored {
@@ -27,14 +28,16 @@ static double median(double *v, int n)
 
 static double percent(double predicted, double measured)
 {
-    return measured != 0 ? 100 * (predicted - measured) / fabs(measured) : predicted == 0 ? 0 : 100; /* a label that is wrong */
+    /* a label that is wrong */
+    return measured != 0 ? 100 * (predicted - measured) / fabs(measured) : predicted == 0 ? 0 : 100;
 }
 
 /* The part of its devices' peak that a step takes a second to have. */
 static double one_second_part(const ls_row *r, ls_run *run)
 {
     if (!ls_metric_of_step(r->metric) || ls_row_run(r, run) < 0) return 0;
-    return (double)run->batch * (double)run->m.seq * ls_llm_flops(&run->m, LS_FLOPS_FULL) / ((double)run->n * run->device->peak16);
+    const double flops = (double)run->batch * (double)run->m.seq * ls_llm_flops(&run->m, LS_FLOPS_FULL);
+    return flops / ((double)run->n * run->device->peak16);
 }
 
 static double measured_seconds(const ls_row *r, const ls_run *run)
@@ -48,7 +51,8 @@ static bool alike(const scored *a, const scored *b)
 {
     const bool steps = a->part > 0 && b->part > 0;
     if (steps) return strcmp(a->row->gpu, b->row->gpu) == 0 && strcmp(a->row->dtype, b->row->dtype) == 0;
-    return a->part == b->part && strcmp(a->row->metric, b->row->metric) == 0 && strcmp(a->row->family, b->row->family) == 0;
+    return a->part == b->part && strcmp(a->row->metric, b->row->metric) == 0 &&
+        strcmp(a->row->family, b->row->family) == 0;
 }
 
 static void null_model(scored *s, int n, double *room)
@@ -82,7 +86,8 @@ static void family(const scored *s, int n, const char *name, double *room, ls_te
         covered += s[i].row->value >= s[i].low && s[i].row->value <= s[i].high;
     }
     if (c == 0) return;
-    ls_text_add(out, "%-20s %5d %8.2f %8.2f %8.2f %9.1f %8.2f\n", name ? name : "total", c, sum / c, median(room, c), worst,
+    ls_text_add(out, "%-20s %5d %8.2f %8.2f %8.2f %9.1f %8.2f\n", name ? name : "total", c, sum / c, median(room, c),
+                worst,
                 100.0 * covered / c, null / c);
 }
 
@@ -112,11 +117,13 @@ ls_status ls_score(const ls_rows *rows, ls_text *out)
         }
         ls_row_interval(r, s[i].predicted, &s[i].low, &s[i].high);
         s[i].error = percent(s[i].predicted, r->value);
-        ls_text_add(out, "%s,%s,%.9g,%.9g,%.9g,%.12g,%.3f\n", r->id, r->metric, s[i].predicted, s[i].low, s[i].high, r->value, s[i].error);
+        ls_text_add(out, "%s,%s,%.9g,%.9g,%.9g,%.12g,%.3f\n", r->id, r->metric, s[i].predicted, s[i].low, s[i].high,
+                    r->value, s[i].error);
     }
     null_model(s, rows->n, room);
     ls_text_add(out, "\n%s", ls_text_str(&refused));
-    ls_text_add(out, "\n%-20s %5s %8s %8s %8s %9s %8s\n", "family", "rows", "mean %", "median %", "worst %", "in low-high", "null %");
+    ls_text_add(out, "\n%-20s %5s %8s %8s %8s %9s %8s\n", "family", "rows", "mean %", "median %", "worst %",
+                "in low-high", "null %");
     for (int i = 0; i < rows->n; i++) {
         bool first = true;
         for (int j = 0; j < i && first; j++) first = strcmp(rows->row[i].family, rows->row[j].family) != 0;

@@ -15,6 +15,7 @@
 #include "plan/coll_cost.h"
 #include "plan/memory.h"
 #include "plan/predict.h"
+#include "plan/row_run.h"
 
 enum { FOLDS = 5, ROUNDS = 40, K = LS_K_COUNT, MOST = 8192, GROUPS = LS_STACKS + LS_COLL_CLASSES, MEMORY = GROUPS };
 
@@ -96,7 +97,8 @@ static void fit(sample **s, int n, double ridge, double *x)
         double A[K][K] = { { 0 } }, b[K] = { 0 };
         for (int i = 0; i < n; i++) {
             double J[K] = { 0 };
-            const double at = log(seconds(s[i], x)), e = log(s[i]->seconds) - at, w = s[i]->weight / fmax(fabs(e), .005);
+            const double at = log(seconds(s[i], x)), e = log(s[i]->seconds) - at, w =
+                s[i]->weight / fmax(fabs(e), .005);
             for (int j = 0; j < count; j++) {
                 const double keep = x[j];
                 x[j] += 1e-4;
@@ -151,7 +153,8 @@ static double quantile(const double *v, int n, double q)
     return i + 1 < n ? v[i] + (at - i) * (v[i + 1] - v[i]) : v[i];
 }
 
-static const char *kind_name(const sample *s) { return s->stack == MEMORY ? "memory" : kind_of(s->stack) ? "collective" : "step"; }
+static const char *kind_name(const sample *s) { return s->stack == MEMORY ? "memory" : kind_of(s->stack) ?
+    "collective" : "step"; }
 
 static bool same_family(const sample *a, const sample *b)
 {
@@ -174,7 +177,8 @@ static void family_line(const sample *all, int n, const sample *of, ls_text *int
     qsort(error, (size_t)c, sizeof *error, by_value);
     qsort(logs, (size_t)c, sizeof *logs, by_value);
     const double low = exp(quantile(logs, c, .05)), high = exp(quantile(logs, c, .95));
-    printf("%-20s %-10s %5d %8.2f %8.2f %8.2f %8.2f   %6.3f %6.3f\n", of->row->family, kind_name(of), c, own / c, held / c,
+    printf("%-20s %-10s %5d %8.2f %8.2f %8.2f %8.2f   %6.3f %6.3f\n", of->row->family, kind_name(of), c, own / c,
+           held / c,
            error[c / 2], error[c - 1], low, high);
     ls_text_add(intervals, "    { \"%s\", '%c', %.4f, %.4f },\n", of->row->family, *kind_name(of), low, high);
 }
@@ -195,7 +199,7 @@ static void weigh(sample *all, int n)
 static ls_status write_constants(const char *path, double k[GROUPS][K], const ls_text *intervals)
 {
     ls_text t = { 0 };
-    ls_text_add(&t, "/* constants.c -- written by `make fit` from published measurements; docs/planner.md has the residuals. */\n"
+    ls_text_add(&t, "/* constants.c -- written by `make fit` from published measurements (docs/planner.md). */\n"
                     "#include \"plan/predict.h\"\n\nconst double ls_constants[LS_STACKS][LS_K_COUNT] = {\n");
     for (int g = 0; g < GROUPS; g++) {
         if (g == LS_STACKS) ls_text_add(&t, "};\n\nconst double ls_coll_constants[LS_COLL_CLASSES][LS_C_COUNT] = {\n");
@@ -203,7 +207,8 @@ static ls_status write_constants(const char *path, double k[GROUPS][K], const ls
         for (int i = 0; i < kinds[kind_of(g)].n; i++) ls_text_add(&t, "%s%.5g,", i % 12 ? " " : "\n      ", k[g][i]);
         ls_text_add(&t, "\n    },\n");
     }
-    ls_text_add(&t, "};\n\nconst ls_interval ls_intervals[] = {\n%s    { NULL, 0, 0, 0 },\n};\n", ls_text_str(intervals));
+    ls_text_add(&t, "};\n\nconst ls_interval ls_intervals[] = {\n%s    { NULL, 0, 0, 0 },\n};\n",
+                ls_text_str(intervals));
     ls_status st = ls_text_status(&t);
     if (st == LS_OK) st = ls_file_write(path, t.p, t.n);
     ls_text_free(&t);
@@ -235,7 +240,8 @@ int main(int argc, char **argv)
         }
         double predicted;
         if (!ls_metric_of_step(s->row->metric)) {
-            if (ls_row_memory(s->row, &predicted) < 0 || !(predicted > 0) || !(s->row->value > 0) || strncmp(s->row->metric, "fits", 4) == 0) continue;
+            if (ls_row_memory(s->row, &predicted) < 0 || !(predicted > 0) || !(s->row->value > 0) ||
+                strncmp(s->row->metric, "fits", 4) == 0) continue;
             s->stack = MEMORY;
             s->own = s->held_out = log(s->row->value / predicted);
             n++;
@@ -243,7 +249,8 @@ int main(int argc, char **argv)
         }
         if (s->stack < 0 || !ls_metric_of_step(s->row->metric) || ls_row_run(s->row, &s->run) < 0) continue;
         if (ls_row_from_seconds(s->row, &s->run, 1, &one) < 0 || !(s->row->value > 0)) continue;
-        const bool seconds_ = strncmp(s->row->metric, "step_time", 9) == 0 || strncmp(s->row->metric, "train_days", 10) == 0;
+        const bool seconds_ = strncmp(s->row->metric, "step_time", 9) == 0 ||
+            strncmp(s->row->metric, "train_days", 10) == 0;
         s->seconds = seconds_ ? s->row->value / one : one / s->row->value;
         s->fold = (int)(ls_row_configuration(s->row) % FOLDS);
         n++;
@@ -262,18 +269,21 @@ int main(int argc, char **argv)
                 if (fold < 0) all[i].own = e;
                 else if (all[i].fold == fold) all[i].held_out = e;
             }
-            for (int i = 0; fold < 0 && i < kinds[kind_of(stack)].n; i++) k[stack][i] = kinds[kind_of(stack)].prior[i] * exp(x[i]);
+            for (int i = 0; fold < 0 && i < kinds[kind_of(stack)].n; i++) k[stack][i] =
+                kinds[kind_of(stack)].prior[i] * exp(x[i]);
         }
         if (stack < LS_STACKS && k[stack][LS_K_HIDDEN] > 1) k[stack][LS_K_HIDDEN] = 1;
     }
     ls_text intervals = { 0 };
-    printf("%-20s %-10s %5s %8s %8s %8s %8s   %6s %6s\n", "family", "what", "rows", "fitted %", "5-fold %", "median", "worst", "low90", "high90");
+    printf("%-20s %-10s %5s %8s %8s %8s %8s   %6s %6s\n", "family", "what", "rows", "fitted %", "5-fold %", "median",
+           "worst", "low90", "high90");
     for (int i = 0; i < n; i++) {
         bool first = true;
         for (int j = 0; j < i && first; j++) first = !same_family(&all[i], &all[j]);
         if (first) family_line(all, n, &all[i], &intervals);
     }
-    if (argc > 2 && write_constants(argv[2], k, &intervals) < 0) return fprintf(stderr, "fit_planner: %s\n", ls_last_error()), 1;
+    if (argc > 2 && write_constants(argv[2], k, &intervals) < 0) return fprintf(stderr, "fit_planner: %s\n",
+                                                                                ls_last_error()), 1;
     ls_text_free(&intervals);
     free(text);
     ls_rows_free(&rows);

@@ -1,0 +1,79 @@
+/* row_run.c -- a row's configuration as a run: what it does not state has the value that its software has by default.
+ * */
+#include <string.h>
+
+#include "plan/row_run.h"
+
+bool ls_among(const char *words, const char *word)
+{
+    const size_t n = strlen(word);
+    for (const char *p = words; (p = strstr(p, word)); p += n)
+        if ((p == words || p[-1] == ' ') && (p[n] == ' ' || !p[n])) return true;
+    return false;
+}
+
+static ls_status form_of(const ls_row *r, ls_pipe_form *out)
+{
+    static const struct { const char *name; ls_pipe_form form; } forms[] = {
+        { "", LS_PIPE_1F1B }, { "none", LS_PIPE_1F1B }, { "any", LS_PIPE_1F1B }, { "1f1b", LS_PIPE_1F1B }, { "gpipe",
+            LS_PIPE_GPIPE },
+        { "interleaved-1f1b", LS_PIPE_INTERLEAVED }, { "zb-h1", LS_PIPE_ZB_H1 }, { "zb-1p", LS_PIPE_ZB_H1 },
+        { "zb-h2", LS_PIPE_ZB_H2 }, { "zb-2p", LS_PIPE_ZB_V }, { "zb-v", LS_PIPE_ZB_V }, { "dualpipe",
+            LS_PIPE_DUALPIPE },
+    };
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+        if (strcmp(r->schedule, forms[i].name) == 0) {
+            *out = forms[i].form;
+            return LS_OK;
+        }
+    return ls_fail(LS_UNSUPPORTED, "schedule '%s' has no closed form here", r->schedule);
+}
+
+ls_status ls_row_run(const ls_row *r, ls_run *o)
+{
+    *o = (ls_run){ .m = r->m, .device = ls_device_find(r->gpu), .per_node = r->per_node ? r->per_node : 8, .n = r->n };
+    const struct { const char *name; int64_t v; } need[] = {
+        { "layers", r->m.layers }, { "hidden", r->m.hidden }, { "heads", r->m.heads }, { "seq", r->m.seq },
+        { "n_gpus", r->n }, { "global_batch", r->batch },
+    };
+    for (size_t i = 0; i < sizeof need / sizeof *need; i++)
+        if (need[i].v <= 0) return ls_fail(LS_UNSUPPORTED, "%s is not stated", need[i].name);
+    if (!o->device) return ls_fail(LS_UNSUPPORTED, "no data sheet for device '%s'", r->gpu);
+    o->t = r->t ? r->t : 1, o->p = r->p ? r->p : 1, o->v = r->v ? r->v : 1, o->c = r->c ? r->c : 1, o->e = r->e ?
+        r->e : 1;
+    if (!o->m.vocab) o->m.vocab = 50257;
+    const int64_t rest = o->t * o->p * o->c;
+    if (o->n % rest != 0 || (r->d && r->d * rest != o->n))
+        return ls_fail(LS_UNSUPPORTED, "tp %lld x pp %lld x cp %lld x dp %lld are not %lld devices", (long long)o->t,
+                       (long long)o->p, (long long)o->c, (long long)r->d, (long long)o->n);
+    if (!r->t && !r->p && o->n > 1) return ls_fail(LS_UNSUPPORTED, "tp and pp are not stated");
+    o->d = o->n / rest;
+    o->batch = r->batch;
+    o->micro = r->micro ? r->micro : 1;
+    if (o->micro * o->d > o->batch) o->micro = o->batch / o->d > 0 ? o->batch / o->d : 1;
+    LS_TRY(ls_llm_check(&o->m));
+    LS_TRY(form_of(r, &o->form));
+    if (o->p > 1 && o->v > 1 && o->form == LS_PIPE_1F1B) o->form = LS_PIPE_INTERLEAVED;
+    const bool ends = ls_row_notes(r, "first and last stage hold one layer fewer");
+    const bool zb = strncmp(r->family, "zb", 2) == 0;
+    o->embedding_layers = ends || zb || ls_row_notes(r, "embeddings counted as a layer") ? 2 : 0;
+    if (o->form == LS_PIPE_INTERLEAVED && o->v == 1)
+        o->v = zb ? (o->m.layers + 2) / o->p : 2;
+    o->zero = r->zero >= 0 ? (int)r->zero : 1;
+    const char *dt = r->dtype;
+    o->bits = strstr(dt, "fp4") ? 4 : strstr(dt, "fp8") ? 8 : 16;
+    o->grad_bytes = strcmp(r->family, "bloom") == 0 && strcmp(dt, "bf16") == 0 ? 4 : r->zero >= 3 ? 4 : 2;
+    o->kept = strcmp(r->recompute, "full") == 0 ? LS_KEEP_INPUTS : strncmp(r->recompute, "selective", 9) == 0 ?
+        LS_KEEP_SELECTIVE : LS_KEEP_ALL;
+    static const char of_2023[] =
+        "mosaic torchtitan nemo-fp8 nemo-longseq bridge mcore-h100 moezoo llama3 deepseek misc llmc";
+    o->flash = ls_among(of_2023, r->family);
+    o->eager = ls_row_notes(r, "eager");
+    o->async_tensor = ls_row_notes(r, "async TP");
+    o->row_scaled = strstr(dt, "rowwise") != NULL;
+    const bool megascale = strncmp(r->family, "megascale", 9) == 0;
+    if (megascale && !*r->recompute) o->kept = LS_KEEP_SELECTIVE;
+    o->sequence_parallel = strstr(r->recompute, "+sp") || megascale || ls_row_notes(r, "equence parallel") ||
+                           (o->flash && o->t > 1);
+    return LS_OK;
+}
