@@ -46,7 +46,7 @@ claim 'bash: a short option has them, too' gives 'sum prod max min avg all' lock
 claim 'bash: no file is a number' gives '' lockstep train --train.steps ''
 claim 'bash: a switch takes nothing' gives --peak lockstep doctor --p
 claim 'bash: a file' gives my.yaml lockstep train --data.path m
-claim 'bash: recipes and files' gives "my.yaml $(cd "$source_dir/recipes" && ls | sed 's/\.yaml$//')" lockstep train ''
+claim 'bash: recipes and files' gives "my.yaml $(cd "$source_dir/recipes" && ls -- *.yaml | sed 's/\.yaml$//')" lockstep train ''
 claim 'bash: what ckpt can do' gives 'diff digest ls merge reshard show verify' lockstep ckpt ''
 claim 'bash: then files' gives my.yaml lockstep ckpt ls ''
 claim 'bash: collectives' gives all_reduce lockstep bench all_r

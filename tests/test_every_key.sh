@@ -220,7 +220,7 @@ differ last parallel.cp_split gpt2 '--parallel.cp 2' '--parallel.cp 2 --parallel
 shows parallel.ep moe '--parallel.ep 2' grep -q '2 ranks over shm, ep 2 x dp 1, DDP' out
 refuse parallel.ep gpt2 '--parallel.ep 2' 78 'plan: ep is 2, but gpt2 has no experts: expected ep 1, or model moe'
 refuse parallel.ep moe '--parallel.ep 3' 78 'plan: ep 3 does not divide model.n_experts, which is 8: nearest valid: 2 or 4'
-refuse parallel.ep moe '--parallel.ep 2 --zero.stage 1 --zero.hsdp 4 -n 4' 78 'plan: hsdp 4 does not divide dp, which is 2: with ep 2 each set of shards has all experts; nearest valid: 1 or 2'
+refuse parallel.ep moe '--parallel.ep 2 --zero.stage 1 --zero.hsdp 4 -n 4' 78 'plan: hsdp 4 does not divide dp, which is 2: with ep 2 each set of shards has all experts; nearest valid: 2'
 refuse parallel.sp gpt2 '--parallel.sp true' 78 'parallel.sp belongs to parallel.tp above 1, and parallel.tp is 1'
 refuse parallel.context gpt2 '--parallel.context gather' 78 'parallel.context belongs to parallel.cp above 1, and parallel.cp is 1'
 refuse parallel.cp_split gpt2 '--parallel.cp_split contiguous' 78 'parallel.cp_split belongs to parallel.cp above 1, and parallel.cp is 1'

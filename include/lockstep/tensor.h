@@ -38,8 +38,8 @@ struct ls_tensor {
                                * contribution to it clears this */
     int uses;                 /* contributions to grad that this backward has yet to add; of a gradient that the
                                * tape made: how many more tensors than one hold it */
-    int64_t room;             /* its memory, and that of its gradient, has space for so many rows, dim[0] of them in use:
-                               * rows of experts (moe.h), of which each step has another number. 0: for dim[0] */
+    int64_t padded_rows;      /* its memory, and that of its gradient, has space for so many rows, dim[0] of them in
+                               * use: rows of experts (moe.h), of which each step has another number. 0: for dim[0] */
 };
 
 int64_t ls_tensor_count(const ls_tensor *t);  /* elements */

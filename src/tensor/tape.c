@@ -255,7 +255,7 @@ static ls_tensor *header(ls_tape *t, ls_dtype dtype, int ndim, const int64_t *di
     if (!x) return NULL;
     *x = (ls_tensor){ .dtype = dtype, .ndim = ndim };
     for (int i = 0; i < ndim; i++) x->dim[i] = dim[i];
-    if (t->rows_room > 0 && ndim == 2 && dim[0] == t->rows) x->room = t->rows_room;
+    if (t->rows_room > 0 && ndim == 2 && dim[0] == t->rows) x->padded_rows = t->rows_room;
     return x;
 }
 
@@ -268,7 +268,7 @@ void ls_tape_rows(ls_tape *t, int64_t rows, int64_t most)
 size_t ls_tensor_room(const ls_tensor *x)
 {
     const size_t nbytes = ls_tensor_nbytes(x);
-    return x->room > x->dim[0] ? nbytes / (size_t)x->dim[0] * (size_t)x->room : nbytes;
+    return x->padded_rows > x->dim[0] ? nbytes / (size_t)x->dim[0] * (size_t)x->padded_rows : nbytes;
 }
 
 ls_tensor *ls_op_output(ls_tape *t, ls_dtype dtype, int ndim, const int64_t *dim)

@@ -73,7 +73,7 @@ ls_tensor *ls_linear_transient(ls_tape *t, ls_tensor *x, ls_tensor *w);
 /* From here on, and until 0, 0, results of two dimensions with `rows` rows get room for `most`, which a dry tape counts
  * with: so memory is laid out in every step as it was planned, whatever holes it leaves. */
 void ls_tape_rows(ls_tape *t, int64_t rows, int64_t most);
-/* Bytes of x's memory: ls_tensor_nbytes, or more (ls_tensor.room). */
+/* Bytes of x's memory: ls_tensor_nbytes, or more (ls_tensor.padded_rows). */
 size_t ls_tensor_room(const ls_tensor *x);
 /* nbytes of the slab, 64-byte aligned, for `saved`. */
 void *ls_op_alloc(ls_tape *t, size_t nbytes);
