@@ -111,7 +111,7 @@ typedef struct ls_parallel {
 ls_status ls_parallelize(ls_world *w, const ls_plan *p, const ls_model_config *mc, const ls_parallel_opts *opts,
                          ls_parallel *out);
 /* ls_ddp_begin_forward, ls_ddp_after_step and ls_ddp_listen of both wrappers. */
-ls_status ls_parallel_begin_forward(ls_parallel *p, ls_tape *t, bool sync);
+ls_status ls_parallel_begin_forward(const ls_parallel *p, ls_tape *t, bool sync);
 ls_status ls_parallel_after_step(ls_parallel *p);
 /* With pipeline stages, in place of begin_forward: right before a backward of `chunk` that computes gradients of
  * weights (ls_ddp_begin_backward). `last`: they are complete then. */
@@ -120,7 +120,7 @@ ls_status ls_parallel_begin_backward(ls_parallel *p, int chunk, ls_tape *t, bool
 ls_status ls_parallel_end_weights(ls_parallel *p, int chunk);
 /* Whether there are several pipeline stages. */
 static inline bool ls_parallel_staged(const ls_parallel *p) { return p->first_unit != NULL; }
-/* --- with pipeline stages: what the actions of a pipe do (ls_pipe_work) -------------------------------------------
+/* --- what the actions of a pipe do (ls_pipe_work), with pipeline stages or without --------------------------------
  *
  *     forward(arg, a, data)    ls_parallel_stage_forward(&here, a, rows, tokens, x, labels, data, &alive[a->slot])
  *     backward(arg, a, data)   ls_parallel_stage_backward(&here, a, &alive[a->slot], &scale, data)
@@ -137,7 +137,8 @@ typedef struct ls_stage_pass {
 /* Whether the action's stage is the last one, which gives the loss. */
 bool ls_parallel_has_loss(const ls_parallel *p, const ls_pipe_action *a);
 /* Forward of `rows` samples of so many tokens on the action's tape, which is reset. The first stage reads x, the last
- * one the labels; on a dry tape both may be NULL. */
+ * one the labels, which stay until the end of the backward; on a dry tape both may be NULL. Without pipeline stages
+ * it includes ls_parallel_begin_forward. */
 ls_status ls_parallel_stage_forward(const ls_parallel *p, const ls_pipe_action *a, int64_t rows, int64_t tokens,
                                     void *x, int64_t *labels, ls_pipe_data *data, ls_stage_pass *out);
 /* A backward, or one half of it. `scale`: with what the backward of a loss begins, the same on all stages; not read in

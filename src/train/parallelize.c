@@ -592,7 +592,7 @@ static ls_status open_replicas(const ls_plan *p, const ls_model_config *mc, cons
     return LS_OK;
 }
 
-ls_status ls_parallel_begin_forward(ls_parallel *p, ls_tape *t, bool sync)
+ls_status ls_parallel_begin_forward(const ls_parallel *p, ls_tape *t, bool sync)
 {
     LS_TRY(ls_ddp_begin_forward(p->ddp, t, sync));
     return p->experts ? ls_ddp_begin_forward(p->experts, t, sync) : LS_OK;

@@ -5,6 +5,7 @@ static const ls_stage *stage_of(const ls_parallel *p, int chunk) { return &p->mo
 
 bool ls_parallel_has_loss(const ls_parallel *p, const ls_pipe_action *a)
 {
+    if (!ls_parallel_staged(p)) return true;
     const ls_stage *s = stage_of(p, a->chunk);
     return s->number == s->of - 1;
 }
@@ -18,9 +19,26 @@ static ls_tensor *entering(const ls_parallel *p, int chunk, ls_tape *t, int64_t 
     return ls_tape_input(t, shape.dtype, shape.ndim, shape.dim, data);
 }
 
+/* The whole model is here. */
+static ls_status forward_whole(const ls_parallel *p, const ls_pipe_action *a, int64_t rows, int64_t tokens, void *x,
+                               int64_t *labels, ls_stage_pass *out)
+{
+    ls_tape *t = p->tape[a->slot];
+    ls_model_input in;
+    ls_tape_reset(t);
+    LS_TRY(ls_parallel_begin_forward(p, t, a->last));
+    p->model->cls->input(p->model, rows, tokens, &in);
+    ls_tensor *ids = ls_tape_input(t, in.dtype, in.ndim, in.dim, x);
+    ls_tensor *y = ls_tape_input(t, LS_I64, in.label_ndim, in.label_dim, labels);
+    out->in = NULL;
+    out->out = ls_model_loss(p->model, t, ids, y, &out->sums);
+    return ls_tape_status(t);
+}
+
 ls_status ls_parallel_stage_forward(const ls_parallel *p, const ls_pipe_action *a, int64_t rows, int64_t tokens,
                                     void *x, int64_t *labels, ls_pipe_data *data, ls_stage_pass *out)
 {
+    if (!ls_parallel_staged(p)) return forward_whole(p, a, rows, tokens, x, labels, out);
     ls_tape *t = p->tape[a->slot];
     const ls_model *m = p->model;
     const bool first = stage_of(p, a->chunk)->number == 0, last = ls_parallel_has_loss(p, a);
@@ -40,6 +58,7 @@ ls_status ls_parallel_stage_backward(ls_parallel *p, const ls_pipe_action *a, ls
                                      ls_pipe_data *data)
 {
     ls_tape *t = p->tape[a->slot];
+    if (!ls_parallel_staged(p)) return ls_backward_from(t, s->out, scale);
     if (a->what == LS_PIPE_BACKWARD_WEIGHT) {
         LS_TRY(ls_parallel_begin_backward(p, a->chunk, t, a->last));
         LS_TRY(ls_backward_weights(t));
