@@ -683,7 +683,7 @@ static ls_status check_plan(const ls_train_config *c, int world_size)
     if (rings < 0) return ls_while(rings, "checking parallel.%s", p.exchange ? "cp_ulysses" : "context");
     if (p.size[LS_AXIS_PP] > 1 || p.chunks > 1 || p.split) {
         const ls_status st = ls_plan_supported(&p, world_size);
-        if (st < 0) return ls_while(st, "checking parallel.pp and pipeline.schedule");
+        if (st < 0) return ls_while(st, "checking parallel.pp, pipeline.schedule and pipeline.chunks");
     }
     const ls_dp_strategy *s;
     LS_TRY(check_strategy(&p, &s));
