@@ -185,9 +185,9 @@ void ls_pipe_draw_svg(const ls_pipe_program *g, const ls_pipe_replay *r, const c
 {
     const double scale = r->step > 0.0 ? (width - LEFT - RIGHT) / r->step : 0.0;
     for (int rank = 0; rank < r->ranks; rank++) svg_rank(g, r, rank, name, scale, shapes);
-    *height = TOP + ROW * r->ranks + 4;
-    ls_svg_text(shapes, LEFT, *height - 8, "start", "small quiet",
-                "dark: forward; light: backward%s%s; hatched: idle. Numbers are micro-batches.",
+    *height = TOP + ROW * r->ranks + 20;
+    ls_svg_text(shapes, LEFT, *height - 24, "start", "small quiet", "dark: forward; light: backward%s%s",
                 has(g, LS_PIPE_BACKWARD_WEIGHT) ? ", half hatched: of the weights" : "",
                 g->shape.chunks > 1 ? "; a line below: odd chunks" : "");
+    ls_svg_text(shapes, LEFT, *height - 8, "start", "small quiet", "hatched: idle; numbers: micro-batches");
 }
