@@ -32,7 +32,7 @@ claim 'and says how to see numbers' said 'Numbers of your machine stand here aft
 "$lockstep" lab start >../out
 progress=lockstep-labs/progress
 lab results
-claim 'nothing done' said '0 of 4 labs are complete.'
+claim 'nothing done' said '0 of 5 labs are complete.'
 lab 1 --claim 5,12c
 lab 1 hint 2
 claim 'claims leave their numbers' grep -qE '^01\.5 holds 20[0-9-]{8} \| ([0-9,]+) = \1$' $progress
@@ -61,7 +61,7 @@ import json, sys
 n, few = map(int, sys.argv[1:])
 j = json.load(open("../out"))
 one = [x for x in j["labs"] if x["lab"] == "01"][0]
-assert j["lockstep_lab_results"] == 1 and j["complete"] == 0 and len(j["labs"]) == 4, j
+assert j["lockstep_lab_results"] == 1 and j["complete"] == 0 and len(j["labs"]) == 5, j
 assert one["quiz"] == {"n": n, "right": few, "missed": 0, "percent": 100 * few // n} and not one["complete"], one
 assert one["claims"]["hold"] == 2 and one["claims"]["all_seen"] == "2027-01-04", one
 assert one["exercises"][0] == {"id": "01.ex1", "state": "green", "date": "2027-01-03", "tries": 3, "hints": 1, "solution_shown": True}, one
@@ -70,10 +70,10 @@ PY
 echo "01.q$((few + 1)) right 2027-01-04" | tee more >/dev/null
 lab progress import more
 lab results
-claim 'one more, and they are' said '1 of 4 labs are complete.'
+claim 'one more, and they are' said '1 of 5 labs are complete.'
 sed -i 's/^01.ex3 green/01.ex3 red/' $progress
 lab results
-claim 'an exercise that is red is not' said '0 of 4 labs are complete.'
+claim 'an exercise that is red is not' said '0 of 5 labs are complete.'
 cp $progress before
 printf '01.q1 right 2027-01-04\nnonsense\n' >more
 lab progress import more
@@ -238,7 +238,7 @@ claim 'full: tasks are not copied' with start 74 'No space left on device'
 if [ -z "$(sed -n 's/^LOCKSTEP_SANITIZE:STRING=//p' "$build/CMakeCache.txt")" ]; then
     claim 'full: no space to compile is not a wrong answer' with check 74 'there is no space to compile in'
 fi
-claim 'full: nothing else is left' grep -qE '^00_conversion 01_buckets 02_sharding 10_script Makefile progress progress.lock$' left
+claim 'full: nothing else is left' grep -qE '^00_conversion 01_buckets 02_sharding 04_pipeline 10_script Makefile progress progress.lock$' left
 claim 'read-only: the hint is shown' grep -q '^Hint 2: ' ro.out
 claim 'read-only: it is said' with ro 0 'progress is not written: '
 claim 'read-only: with the reason' grep -qF 'Read-only file system' ro.err

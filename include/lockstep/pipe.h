@@ -8,8 +8,9 @@
  *
  * With p ranks along the pp axis and v chunks of the model on each, the model is p v stages: contiguous ranges of
  * units, computed one after another. A schedule says in which order each rank computes its micro-batches and chunks;
- * what ranks send and receive follows from it (parallel/pipe_list.h). A backward may be in two halves: that of the
- * input, which the stage before waits for, and that of the weights, which no other rank waits for.
+ * what ranks send and receive follows from it (`lockstep pipeline --csv --messages` prints it). A backward may be in
+ * two halves: that of the input, which the stage before waits for, and that of the weights, which no other rank waits
+ * for.
  *
  * A micro-batch of a chunk is alive from its forward to the end of its backward: its activations are kept in a slot (a
  * tape). The lists of all ranks are proved together before they run: each micro-batch goes forward and backward once

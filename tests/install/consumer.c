@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "lockstep/lockstep.h"
+#include "lockstep/plan.h"
 
 #define NAME(name) (void *)&name,
 static void *const all[] = {
