@@ -3,4 +3,4 @@
 #
 #   tests/long_explain.sh BUILD
 export LOCKSTEP_SEED=100 LOCKSTEP_RUNS=40
-exec "$(dirname "$0")/test_explain_layouts.sh" "$@"
+exec bash "$(dirname "$0")/test_explain_layouts.sh" "$@"

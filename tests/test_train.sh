@@ -15,7 +15,7 @@ claim 'each epoch has a line' prints '^epoch=0 test_loss=[0-9]+\.[0-9]{4} test_a
 claim 'the share of communication is said' prints '^communication: [0-9.]+% of the time exposed, [0-9.]+% hidden'
 claim 'off a terminal stderr is empty' test ! -s err
 claim 'the run folder has what it should' \
-    diff <(printf '%s\n' checkpoints config.yaml memory.json metrics.jsonl tb) <(ls run)
+    diff <(printf '%s\n' checkpoints comm.json config.yaml memory.json metrics.jsonl tb) <(ls run)
 claim 'the checkpoint is whole' "$lockstep" ckpt verify run/checkpoints/step-00000021/model.safetensors
 first=$(final)
 digest=${first##*digest=}

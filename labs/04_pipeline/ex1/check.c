@@ -97,9 +97,9 @@ int main(int argc, char **argv)
             if (idea) return red(&l, shape, s, idea);
         }
         const int step = play(&l), right = 3 * (l.m + l.p - 1);
-        for (int s = 0; s < l.p; s++) {
+        for (int s = l.p - 1; s >= 0; s--) {
             const int most = alive(&l, s), needed = l.p - s < l.m ? l.p - s : l.m;
-            if (most == l.m && most > needed)
+            if (most > needed + 1)
                 return red(&l, shape, s, "all micro-batches are stored at once, as under GPipe: 1F1B begins with backwards as soon as it can");
             if (most > needed) return red(&l, shape, s, "one micro-batch more than needed is stored: the step is not shorter for it");
         }
