@@ -1,11 +1,10 @@
 /* parallel_gpt.c -- a training loop of one's own on three axes: a small GPT over 8 ranks, as 2 pipeline stages of 2
  * data parallel replicas, each of which is 2 tensor parallel ranks.
- *
- *   build/examples/parallel_gpt [PP [DP [TP]]]      default: 2 2 2; the ranks are threads of this process
- *
- * Every product of these axes ends with the same loss, up to rounding: try 1 1 1, 1 8 1 or 2 1 4. */
+ * `build/examples/parallel_gpt [PP [DP [TP]]]`, default 2 2 2; the ranks are threads of this process. Every product ends
+ * with the same loss, up to rounding: try 1 1 1, 1 8 1 or 2 1 4. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include "lockstep/lockstep.h"
 
 enum { STEPS = 20, GLOBAL = 8, ROWS = 1, TOKENS = 32, VOCABULARY = 64, MOST = 64 };
@@ -85,11 +84,11 @@ static ls_status train(ls_world *w, void *arg)
     run *r = calloc(1, sizeof *r);
     ls_optim_config oc;
     ls_optim *adam = NULL;
-    for (int a = 0; a < LS_AXES; a++) plan.size[a] = j->size[a];
+    memcpy(plan.size, j->size, sizeof plan.size);
     ls_status st = r ? ls_optim_defaults("adamw", &oc) : ls_fail(LS_NO_MEMORY, "a run");
     oc.lr = 0.01;
     if (st == LS_OK) st = ls_arena_create((size_t)8 << 20, false, ls_world_ledger(w), &opts.own);
-    if (st == LS_OK) st = ls_parallelize(w, &plan, &mc, &opts, &r->here); /* who is who, and what of the model is here */
+    if (st == LS_OK) st = ls_parallelize(w, &plan, &mc, &opts, &r->here); /* what of the model is here */
     if (st == LS_OK && r->here.ntapes > MOST) st = ls_fail(LS_INVALID, "more than %d micro-batches are alive", MOST);
     if (st == LS_OK) st = ls_optim_create(&oc, &r->here.model->params, opts.own, &adam);
     if (st == LS_OK) r->micro_batches = plan.micro_batches;
@@ -107,14 +106,15 @@ static ls_status train(ls_world *w, void *arg)
 
 int main(int argc, char **argv)
 {
-    job j = { .size = { argc > 1 ? atoi(argv[1]) : 2, argc > 2 ? atoi(argv[2]) : 2, 1, 1, argc > 3 ? atoi(argv[3]) : 2 } };
+    job j = { .size = { 2, 2, 1, 1, 2 } };
+    const ls_axis axis[] = { LS_AXIS_PP, LS_AXIS_DP, LS_AXIS_TP };
+    for (int i = 1; i < argc && i < 4; i++) j.size[axis[i - 1]] = atoi(argv[i]);
     const int pp = j.size[LS_AXIS_PP], dp = j.size[LS_AXIS_DP], tp = j.size[LS_AXIS_TP];
     if (pp < 1 || tp < 1 || dp < 1 || GLOBAL % dp != 0)
         return fprintf(stderr, "parallel_gpt: expected PP and TP of at least 1, and DP 1, 2, 4 or 8\n"), 64;
     const ls_status st = ls_world_threads(pp * dp * tp, NULL, train, &j);
     if (st < 0) fprintf(stderr, "parallel_gpt: error[%s]: %s\n", ls_status_word(st), ls_last_error());
-    if (st < 0) return ls_status_exit_code(st);
-    for (int step = 0; step < STEPS; step++)
+    for (int step = 0; st == LS_OK && step < STEPS; step++)
         if (step % 5 == 0 || step == STEPS - 1) printf("step %d: loss %.6f\n", step + 1, j.loss[step]);
-    return 0;
+    return ls_status_exit_code(st);
 }
