@@ -1,6 +1,6 @@
 /* parallel_gpt.c -- a training loop of one's own on three axes: a small GPT over 8 ranks, as 2 pipeline stages of 2
  * data parallel replicas, each of which is 2 tensor parallel ranks.
- * `build/examples/parallel_gpt [PP [DP [TP]]]`, default 2 2 2; the ranks are threads of this process. Every product ends
+ * `parallel_gpt [PP [DP [TP]]]`, default 2 2 2; the ranks are threads of this process. Every product ends
  * with the same loss, up to rounding: try 1 1 1, 1 8 1 or 2 1 4. */
 #include <stdio.h>
 #include <stdlib.h>

@@ -165,14 +165,13 @@ static void family_line(const sample *all, int n, const sample *of, ls_text *int
 {
     static double error[MOST], logs[MOST];
     double own = 0, held = 0;
-    int c = 0, folds = 0;
+    int c = 0;
     for (int i = 0; i < n; i++) {
         if (!same_family(&all[i], of)) continue;
         own += 100 * fabs(exp(-all[i].own) - 1);
         error[c] = 100 * fabs(exp(-all[i].held_out) - 1);
         held += error[c];
         logs[c++] = all[i].held_out;
-        folds |= 1 << all[i].fold;
     }
     qsort(error, (size_t)c, sizeof *error, by_value);
     qsort(logs, (size_t)c, sizeof *logs, by_value);
