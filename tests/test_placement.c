@@ -191,7 +191,7 @@ static ls_step_traffic traffic(const char *yaml, int ranks, const char *const *k
 {
     ls_train_config c;
     ls_opts *o;
-    ls_step_traffic x;
+    ls_step_traffic x = { 0 };
     memset(&c, 0, sizeof c);
     ls_status st = ls_opts_create(ls_train_opts, ls_train_nopts, &c, &o);
     if (st == LS_OK) st = ls_opts_read_yaml(o, "t.yaml", yaml, strlen(yaml));
