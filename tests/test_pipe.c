@@ -15,8 +15,7 @@
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 #define MOST 8
 
-/* --- lists as text: "0F0 0F1 0B0", stage, letter, micro-batch
- * -------------------------------------------------------- */
+/* --- lists as text: "0F0 0F1 0B0", stage, letter, micro-batch ------------------------------------ */
 
 static const char *text_of(const ls_pipe_list *l, char *buf, size_t n)
 {
@@ -173,8 +172,7 @@ static void a_list_without_room_is_refused(void **state)
     ls_pipe_program_free(&g);
 }
 
-/* --- schedules, against their definitions
- * ---------------------------------------------------------------------------- */
+/* --- schedules, against their definitions -------------------------------------------------------- */
 
 static int least(int a, int b) { return a < b ? a : b; }
 

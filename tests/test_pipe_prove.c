@@ -20,8 +20,7 @@ static ls_pipe_program program_of(const ls_pipe_schedule *s, int p, int v, int m
     return g;
 }
 
-/* --- all small shapes
- * ------------------------------------------------------------------------------------------------ */
+/* --- all small shapes ---------------------------------------------------------------------------- */
 
 static void every_schedule_of_every_small_shape_is_proved(void **state)
 {
@@ -67,8 +66,7 @@ static void as_many_micro_batches_are_alive_as_the_papers_say(void **state)
             }
 }
 
-/* --- broken programs
- * -------------------------------------------------------------------------------------------------- */
+/* --- broken programs ----------------------------------------------------------------------------- */
 
 #define MOST_STAGES  12
 #define MOST_MICRO   8
@@ -185,8 +183,7 @@ static void every_action_that_is_dropped_doubled_or_misplaced_is_found(void **st
     assert_true(refused > 3 * legal && legal > 0);
 }
 
-/* --- space for messages
- * ----------------------------------------------------------------------------------------------- */
+/* --- space for messages -------------------------------------------------------------------------- */
 
 /* All micro-batches through a chunk before the next, on 2 ranks with 2 chunks each. While rank 0 sends its m
  * activations of stage 0, it takes none of stage 1's: of k buffers per edge, k on either edge and the micro-batch that

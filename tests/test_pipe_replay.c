@@ -50,8 +50,7 @@ static void is_near(const ls_pipe_program *g, double got, double want)
                  g->shape.micro_batches, got, want);
 }
 
-/* --- closed forms
- * ------------------------------------------------------------------------------------------------------ */
+/* --- closed forms -------------------------------------------------------------------------------- */
 
 static void gpipe_and_1f1b_have_the_same_bubble(void **state)
 {
@@ -164,8 +163,7 @@ static void bubbles_are_those_of_the_zero_bubble_paper(void **state)
         }
 }
 
-/* --- any times
- * ------------------------------------------------------------------------------------------------------- */
+/* --- any times ----------------------------------------------------------------------------------- */
 
 /* The end of each action by its definition: passes over all actions, until no end moves. */
 typedef struct naive {

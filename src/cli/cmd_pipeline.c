@@ -46,8 +46,7 @@ static const ls_opt table[] = {
       .short_name = 'h' },
 };
 
-/* --- what is asked for
- * ------------------------------------------------------------------------------------------------ */
+/* --- what is asked for --------------------------------------------------------------------------- */
 
 /* n stages' times: one value is of a rank's layers, which its chunks share evenly. */
 static ls_status spread(const char *name, const ls_opt_doubles *given, const ls_pipe_shape *s, double *out)

@@ -20,8 +20,7 @@ static double longest_busy(const ls_pipe_replay *r)
     return most;
 }
 
-/* --- text
- * ---------------------------------------------------------------------------------------------------------------- */
+/* --- text ---------------------------------------------------------------------------------------- */
 
 /* Adds them, broken into lines, and empties them. */
 static void add_words(ls_text *words, size_t columns, ls_text *out)
@@ -90,8 +89,7 @@ void ls_pipeline_text(const ls_pipeline *p, int columns, ls_text *out)
     add_words(&words, wide, out);
 }
 
-/* --- JSON
- * ---------------------------------------------------------------------------------------------------------------- */
+/* --- JSON ---------------------------------------------------------------------------------------- */
 
 static void add_member(ls_text *out, const char *name, double v)
 {
@@ -151,8 +149,7 @@ void ls_pipeline_json(const ls_pipeline *p, ls_text *out)
     ls_text_add(out, "]}\n");
 }
 
-/* --- SVG
- * ----------------------------------------------------------------------------------------------------------------- */
+/* --- SVG ----------------------------------------------------------------------------------------- */
 
 #define LEAST_WIDTH 700.0
 #define MOST_WIDTH  2400.0
@@ -174,8 +171,7 @@ void ls_pipeline_svg(const ls_pipeline *p, ls_text *out)
     ls_text_free(&sentence);
 }
 
-/* --- the list
- * ------------------------------------------------------------------------------------------------------------ */
+/* --- the list ------------------------------------------------------------------------------------ */
 
 static void list_one(const ls_pipe_schedule *s, ls_text *out)
 {

@@ -29,8 +29,7 @@ typedef struct sheet {
     int stages, micro_batches;
 } sheet;
 
-/* --- cells
- * ----------------------------------------------------------------------------------------------------------- */
+/* --- cells --------------------------------------------------------------------------------------- */
 
 #define MOST_NUMBER 1000000000
 
@@ -145,8 +144,7 @@ static ls_status read_rows(sheet *s, const char *at, const char *end)
     return LS_OK;
 }
 
-/* --- what follows from them
- * --------------------------------------------------------------------------------------------- */
+/* --- what follows from them ---------------------------------------------------------------------- */
 
 static bool fits(const sheet *s, ls_pipe_placement where, const cell *c)
 {
@@ -206,8 +204,7 @@ static ls_status make_program(const sheet *s, int most_alive, ls_pipe_program *g
     return st == LS_INTERNAL ? ls_fail(LS_BAD_FILE, "%s: not proved: %s", s->name, ls_last_error()) : st;
 }
 
-/* --- messages
- * ------------------------------------------------------------------------------------------------------------ */
+/* --- messages ------------------------------------------------------------------------------------ */
 
 enum { COMPUTED = 1, SENT = 2, RECEIVED = 4 };
 
@@ -296,8 +293,7 @@ static ls_status check_messages(const sheet *s, const ls_pipe_program *g)
     return st;
 }
 
-/* --- reading and writing
- * --------------------------------------------------------------------------------------------------- */
+/* --- reading and writing ------------------------------------------------------------------------- */
 
 ls_status ls_pipe_csv_read(const char *name, const char *text, size_t nbytes, int most_alive, ls_pipe_program *out,
                            int *others)

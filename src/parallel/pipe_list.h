@@ -39,8 +39,7 @@ int ls_pipe_place_stage(ls_pipe_placement where, int ranks, int rank, int chunk)
 int ls_pipe_place_rank(ls_pipe_placement where, int ranks, int stage);
 int ls_pipe_place_chunk(ls_pipe_placement where, int ranks, int stage);
 
-/* --- the list of a rank
- * -------------------------------------------------------------------------------------------- */
+/* --- the list of a rank -------------------------------------------------------------------------- */
 
 typedef struct ls_pipe_list {
     ls_pipe_action *action; /* [room], borrowed from the program */

@@ -38,8 +38,7 @@ void ls_pipe_scratch_free(struct ls_pipe_scratch *s)
     free(s);
 }
 
-/* --- one list
- * ------------------------------------------------------------------------------------------------------ */
+/* --- one list ------------------------------------------------------------------------------------ */
 
 typedef struct one {
     ls_pipe_program *g;
@@ -142,8 +141,7 @@ static ls_status prove_list(ls_pipe_program *g, int rank, int most_alive)
     return LS_OK;
 }
 
-/* --- all lists
- * ----------------------------------------------------------------------------------------------------- */
+/* --- all lists ----------------------------------------------------------------------------------- */
 
 /* The edge that an action needs a message of, or gives one to; -1: none. */
 static int edge_in(const ls_pipe_program *g, const ls_pipe_action *a)

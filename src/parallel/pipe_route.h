@@ -23,7 +23,7 @@ typedef struct ls_pipe_step {
     int first, nposts; /* receives to be started before the action: ls_pipe_route.post[first .. first + nposts) */
     int in;            /* buffer of what enters: of a forward x, of a backward dy */
     int from;          /* who sends it; this rank: it was handed over. -1: nothing enters */
-    int to;            /* who gets the result; this rank: it goes to buffer `out`; -1: nobody */
+    int to;            /* who gets the result; this rank: it goes to buffer `out`; -1: no rank */
     int edge;          /* across which it goes, as ls_pipe_post.edge */
     int out;           /* of a backward to another rank: which of the send buffers */
 } ls_pipe_step;

@@ -230,7 +230,7 @@ static ls_status add_in_order(const reader *r, const level_row *from, ls_topo *o
     return LS_OK;
 }
 
-/* From `device` upwards. What is left over then is part of a circle, or joins what is not there. */
+/* From `device` upwards. A level that is left over is part of a circle, or joins units that no level has. */
 static ls_status order_levels(const reader *r, ls_topo *out)
 {
     bool used[LS_TOPO_MOST_LEVELS] = { false };

@@ -3,7 +3,7 @@
  * With A the bytes that a block keeps for backward, x those of its input, and s those of the results
  * that are cheap to make again, L equal blocks hold at the end of forward
  *
- *   none        L A; what ranks gathered (tape.h: transient) goes after each block, in all three
+ *   none        L A; memory of gathered inputs (tape.h: transient) is released after each block, in each of the three
  *   selective   L (A - s), and s once: where the next block finds room
  *   full        L x, and A once: while a block is played backwards
  *
