@@ -64,8 +64,7 @@ train:
 # The claims of every lab on this machine, and their controls, in which they have to fail; then the exercises: each task, its
 # solution and its typical wrong answers.
 labs: build
-	@$(BUILD)/lockstep lab all --control --yes $(ARGS)
-	@tests/test_lab_exercises.sh $(BUILD)
+	@tools/labs $(BUILD) $(ARGS)
 
 test: build
 	@scripts/setup --figures
