@@ -34,6 +34,7 @@
 
 #include "lockstep/lockstep.h"
 #include "gpt_ckpt.h"
+#include "gpt_pipe.h"
 #include "median.h"
 
 #define WARM 2 /* steps that do not count in figures of a run */
@@ -117,7 +118,11 @@ typedef struct job {
     int64_t step;
     uint64_t began_ns, entered_ns; /* the step, the unit */
     double busy_ms; /* of the steps after the first WARM, without waits for other ranks */
+    double staged_ms; /* with --pp: from the beginning of the step to the end of this rank's last action */
+    pipe_times *pipe; /* owned; with --pp, of the same steps */
 } job;
+
+static double ms_since(uint64_t began_ns) { return 1e-6 * (double)(now_ns() - began_ns); }
 
 static ls_model_config gpt2_of(const options *o)
 {
@@ -226,8 +231,11 @@ static int64_t *ids_of(const job *j, int64_t *ids, int micro_batch)
 static ls_status stage_forward(void *arg, const ls_pipe_action *a, ls_pipe_data *data)
 {
     job *j = arg;
-    return ls_parallel_stage_forward(&j->par, a, j->o->batch, j->o->tokens, ids_of(j, j->x, a->micro_batch),
-                                     ids_of(j, j->y, a->micro_batch), data, &j->alive[a->slot]);
+    const uint64_t t0 = now_ns();
+    LS_TRY(ls_parallel_stage_forward(&j->par, a, j->o->batch, j->o->tokens, ids_of(j, j->x, a->micro_batch),
+                                     ids_of(j, j->y, a->micro_batch), data, &j->alive[a->slot]));
+    if (j->pipe && j->step >= WARM) pipe_note(j->pipe, a, ms_since(t0));
+    return LS_OK;
 }
 
 static ls_status stage_backward(void *arg, const ls_pipe_action *a, ls_pipe_data *data)
@@ -235,7 +243,9 @@ static ls_status stage_backward(void *arg, const ls_pipe_action *a, ls_pipe_data
     job *j = arg;
     const float scale = (float)j->o->cp / (float)j->o->micro_batches;
     ls_stage_pass *s = &j->alive[a->slot];
+    const uint64_t t0 = now_ns();
     LS_TRY(ls_parallel_stage_backward(&j->par, a, s, &scale, data));
+    if (j->pipe && j->step >= WARM) pipe_note(j->pipe, a, ms_since(t0));
     if (ls_parallel_has_loss(&j->par, a) && a->what != LS_PIPE_BACKWARD_WEIGHT && j->x)
         j->loss += s->sums.sum / (double)s->sums.counted / (double)j->o->micro_batches;
     return LS_OK;
@@ -252,7 +262,9 @@ static ls_status run_stages(job *j)
 {
     static const ls_pipe_work work = { NULL, stage_forward, stage_backward, edge };
     j->loss = 0;
-    return ls_pipe_run(j->par.pipe, (int)j->o->micro_batches, &work, j);
+    LS_TRY(ls_pipe_run(j->par.pipe, (int)j->o->micro_batches, &work, j));
+    j->staged_ms = ms_since(j->began_ns);
+    return LS_OK;
 }
 
 /* What a rank takes. */
@@ -297,8 +309,6 @@ static ls_status plan(const options *o, needs *out)
     forget(&dry);
     return st;
 }
-
-static double ms_since(uint64_t began_ns) { return 1e-6 * (double)(now_ns() - began_ns); }
 
 static ls_status on_unit(void *arg, const ls_unit *u, ls_unit_when when)
 {
@@ -484,6 +494,10 @@ static ls_status timed_step(job *j, int64_t s, bool sync, double *loss, double *
     if (ls_parallel_staged(&j->par)) { /* the last stage knows it */
         *loss = j->par.mesh.has_loss ? j->loss : 0;
         LS_TRY(ls_all_reduce(j->par.mesh.axis[LS_AXIS_PP], NULL, loss, 1, LS_F64, LS_SUM));
+        double span = j->staged_ms;
+        LS_TRY(ls_all_reduce(ls_world_group(j->w), NULL, &span, 1, LS_F64, LS_MAX));
+        j->pipe->span_ms += s >= WARM ? span : 0;
+        j->pipe->steps += s >= WARM;
     }
     return ls_all_reduce(ls_world_group(j->w), NULL, ms, 1, LS_F64, LS_MAX);
 }
@@ -520,6 +534,11 @@ static ls_status run(job *j)
     struct rusage u;
     char digest[33] = "";
     LS_TRY(print_ranks(j, first));
+    if (ls_parallel_staged(&j->par)) {
+        const ls_pipe_config pipe = { .schedule = j->o->schedule, .chunks = (int)j->o->chunks,
+                                      .micro_batches = (int)j->o->micro_batches };
+        LS_TRY(pipe_print(j->pipe, j->w, &pipe, (int)j->o->pp, first));
+    }
     LS_TRY(print_memory(j, first));
     if (!alternate) LS_TRY(same_replicas(j, digest));
     if (first && *digest) printf("digest,%s\n", digest);
@@ -542,9 +561,12 @@ static int rank(const options *o)
     if (st == LS_OK) st = build(&j);
     if (st == LS_OK && ls_world_size(j.w) != o->ranks)
         st = ls_fail(LS_CONFIG_MISMATCH, "--ranks is %lld and there are %d", (long long)o->ranks, ls_world_size(j.w));
+    j.pipe = calloc(1, sizeof *j.pipe);
+    if (st == LS_OK && !j.pipe) st = ls_fail(LS_NO_MEMORY, "times of stages");
     if (st == LS_OK) st = run(&j);
     if (st < 0 && st != LS_ABORTED) fprintf(stderr, "bench_gpt: %s\n", ls_last_error());
     if (st < 0 && j.w) (void)ls_world_abort(j.w, st);
+    free(j.pipe);
     free(j.y);
     free(j.x);
     forget(&j);
