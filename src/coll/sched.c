@@ -128,22 +128,26 @@ ls_status ls_sched_emit(const ls_algo *a, const ls_shape *s, ls_sched *out)
     return st;
 }
 
-static bool overlap(ls_slice a, ls_slice b)
+/* The chunks of all buffers, in their order; a.n of them from here on. */
+static size_t chunk_of(const ls_sched *s, ls_slice a)
 {
-    return a.n && b.n && a.buf == b.buf && a.first < b.first + b.n && b.first < a.first + a.n;
+    size_t at = a.first;
+    for (int b = 0; b < (int)a.buf; b++) at += s->nchunks[b];
+    return at;
 }
 
-/* The single index is enough because the executor waits for every send up to it. */
-static void find_hazards(ls_lane *ln)
+/* The single index is enough because the executor waits for every send up to it. sent[chunks]: 1 + the last step that
+ * sends a chunk, all 0. */
+static void find_hazards(const ls_sched *s, ls_lane *ln, uint32_t *sent)
 {
     for (uint32_t i = 0; i < ln->n; i++) {
-        ls_step *s = &ln->step[i];
-        s->after_send = -1;
-        for (uint32_t j = i; s->dst.n && j-- > 0;)
-            if (ln->step[j].kind == LS_STEP_SEND && overlap(ln->step[j].src, s->dst)) {
-                s->after_send = (int32_t)j;
-                break;
-            }
+        ls_step *a = &ln->step[i];
+        const uint32_t *to = sent + chunk_of(s, a->dst);
+        uint32_t last = 0;
+        for (uint32_t c = 0; c < a->dst.n; c++) last = to[c] > last ? to[c] : last;
+        a->after_send = (int32_t)last - 1;
+        uint32_t *from = sent + chunk_of(s, a->src);
+        for (uint32_t c = 0; a->kind == LS_STEP_SEND && c < a->src.n; c++) from[c] = i + 1;
     }
 }
 
@@ -161,16 +165,18 @@ static bool ends_complete(const ls_shape *s, uint32_t c)
 }
 
 /* A sum in OUT is complete if this rank keeps the chunk and nothing writes it
- * afterwards: what a ring adds to and passes on is overwritten, or not kept. */
-static void find_last_reduces(const ls_shape *s, ls_lane *ln)
+ * afterwards: what a ring adds to and passes on is overwritten, or not kept. later[chunks]: whether a later step
+ * writes a chunk, all 0. */
+static void find_last_reduces(const ls_sched *s, ls_lane *ln, uint32_t *later)
 {
-    for (uint32_t i = 0; i < ln->n; i++) {
+    for (uint32_t i = ln->n; i-- > 0;) {
         ls_step *a = &ln->step[i];
+        uint32_t *to = later + chunk_of(s, a->dst);
         a->last_reduce = is_reducing(a->kind) && a->dst.buf == LS_BUF_OUT && a->dst.n > 0;
-        for (uint32_t c = 0; a->last_reduce && c < a->dst.n; c++)
-            if (!ends_complete(s, a->dst.first + c)) a->last_reduce = false;
-        for (uint32_t j = i + 1; a->last_reduce && j < ln->n; j++)
-            if (overlap(ln->step[j].dst, a->dst)) a->last_reduce = false;
+        for (uint32_t c = 0; c < a->dst.n; c++) {
+            if (to[c] || !ends_complete(&s->shape, a->dst.first + c)) a->last_reduce = false;
+            to[c] = 1;
+        }
     }
 }
 
@@ -181,8 +187,7 @@ typedef struct touch { uint8_t lane; bool written; } touch;
 static ls_status touch_slice(const ls_sched *s, touch *map, ls_slice a, int lane, bool write)
 {
     static const char *const name[] = { "in", "out", "tmp" };
-    touch *t = map + a.first;
-    for (int b = 0; b < (int)a.buf; b++) t += s->nchunks[b];
+    touch *t = map + chunk_of(s, a);
     for (uint32_t c = 0; c < a.n; c++, t++) {
         bool other = t->lane != 0 && t->lane != lane + 1;
         if (other && (write || t->written))
@@ -194,9 +199,11 @@ static ls_status touch_slice(const ls_sched *s, touch *map, ls_slice a, int lane
     return LS_OK;
 }
 
+static size_t all_chunks(const ls_sched *s) { return (size_t)s->nchunks[0] + s->nchunks[1] + s->nchunks[2]; }
+
 static ls_status check_lanes(const ls_sched *s)
 {
-    size_t n = (size_t)s->nchunks[0] + s->nchunks[1] + s->nchunks[2];
+    size_t n = all_chunks(s);
     touch *map = calloc(n + 1, sizeof *map);
     if (!map) return ls_fail(LS_NO_MEMORY, "lane check of %zu chunks", n);
     ls_status st = LS_OK;
@@ -214,10 +221,16 @@ ls_status ls_sched_seal(ls_sched *s)
 {
     LS_TRY(check_shape(&s->shape));
     LS_TRY(check_lanes(s));
+    const size_t nbytes = (all_chunks(s) + 1) * sizeof(uint32_t);
+    uint32_t *chunk = malloc(nbytes);
+    if (!chunk) return ls_fail(LS_NO_MEMORY, "hazards of %zu chunks", all_chunks(s));
     for (int l = 0; l < s->shape.nlanes; l++) {
-        find_hazards(&s->lane[l]);
-        find_last_reduces(&s->shape, &s->lane[l]);
+        memset(chunk, 0, nbytes);
+        find_hazards(s, &s->lane[l], chunk);
+        memset(chunk, 0, nbytes);
+        find_last_reduces(s, &s->lane[l], chunk);
     }
+    free(chunk);
     return LS_OK;
 }
 
