@@ -28,11 +28,13 @@ static void a_write_waits_for_the_last_send_of_what_it_overwrites(void **state)
     assert_int_equal(ls_sched_copy(&s, 0, out(0, 4), tmp(0, 4)), LS_OK);/* reads OUT, writes what nobody reads */
     assert_int_equal(ls_sched_recv(&s, 0, 0, out(3, 1)), LS_OK);       /* never sent */
     assert_int_equal(ls_sched_recv(&s, 0, 0, out(1, 0)), LS_OK);       /* writes nothing */
+    assert_int_equal(ls_sched_send(&s, 0, 0, out(3, 1)), LS_OK);
+    assert_int_equal(ls_sched_recv(&s, 0, 0, out(0, 4)), LS_OK);       /* its last chunk is under the last send */
     assert_int_equal(ls_sched_seal(&s), LS_OK);
-    static const int want[] = { -1, -1, 0, 1, -1, -1, -1 };
-    for (int i = 0; i < 7; i++) assert_int_equal(s.lane[0].step[i].after_send, want[i]);
+    static const int want[] = { -1, -1, 0, 1, -1, -1, -1, -1, 7 };
+    for (int i = 0; i < 9; i++) assert_int_equal(s.lane[0].step[i].after_send, want[i]);
     assert_int_equal(ls_sched_seal(&s), LS_OK); /* idempotent */
-    for (int i = 0; i < 7; i++) assert_int_equal(s.lane[0].step[i].after_send, want[i]);
+    for (int i = 0; i < 9; i++) assert_int_equal(s.lane[0].step[i].after_send, want[i]);
     ls_sched_free(&s);
 }
 
