@@ -67,7 +67,7 @@ static void act(here *h, const ls_pipe_action *a)
 static ls_status feed(void *arg, const ls_pipe_action *a)
 {
     const here *h = arg;
-    if (h->j->late && a->stage == 1) asleep(HALF_MS);
+    if (h->j->late && a->stage == 1) asleep(2 * HALF_MS);
     return LS_OK;
 }
 
