@@ -102,6 +102,18 @@ double ls_pipe_bubble_rate(ls_pipe_form f, const ls_pipe_costs *c);
 /* Micro-batches whose activations rank i of p has at most, in units of all its layers. */
 double ls_pipe_in_flight(ls_pipe_form f, int p, int v, int64_t m, int i);
 
+/* A step in seconds; the parts sum to `total`. */
+typedef struct ls_step_cost {
+    double compute;           /* products, attention and elementwise work of all micro-batches on the slowest stage */
+    double recompute;
+    double tensor, exchange;  /* collectives of tp and cp, and of ep, within layers */
+    double bubble, hops, data, update, overhead;
+    double total;
+    /* Of one micro-batch on a stage, not of the sum: its layers with their collectives; a message to the next stage. */
+    double forward, input, weight, again, hop;
+    double stage_layers;
+} ls_step_cost;
+
 /* --- collectives --------------------------------------------------------------------------------------------- */
 
 /* The algorithms whose time has a closed form. */

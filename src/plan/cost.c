@@ -53,13 +53,35 @@ static double product(const ls_run *r, const double *k, double M, double N, doub
 static double ring(double n, double bytes, double rate, double latency) { return (n - 1) * latency +
     (n - 1) / n * bytes / rate; }
 
-/* An all_reduce of tp's ranks: they are neighbours. */
-static double tensor_sum(const ls_run *r, const double *k, double bytes)
+/* Ranks in the runtime's order; keys and values of cp travel as if within a node, as the constants were fitted. */
+static ls_spans usual(const ls_run *r)
+{
+    return (ls_spans){
+        .tensor_out = r->t > r->per_node, .data_out = r->t * r->c * r->d > r->per_node,
+        .hop_out = r->n / r->p >= r->per_node, .tensor_rings = 1, .context_rings = 1,
+        .data_rings = (double)(r->t < r->per_node ? r->t : r->per_node),
+        .experts_in = (double)r->per_node / (double)r->t,
+        .tensor_net = 1, .context_net = 1, .data_net = 1, .exchange_net = 1, .hop_net = 1, .hop_in = 4,
+    };
+}
+
+static ls_spans spans(const ls_run *r) { return r->placed ? r->at : usual(r); }
+
+/* An all_reduce of tp's ranks. */
+static double tensor_sum(const ls_run *r, const double *k, const ls_spans *at, double bytes)
 {
     if (r->t <= 1) return 0;
-    const double t = (double)r->t;
-    if (r->t <= r->per_node) return 1e-6 * k[LS_K_TP_LATENCY] + 2 * (t - 1) / t * bytes / (1e9 * k[LS_K_TP_RATE]);
-    return 2 * ring(t, bytes, 1e9 * k[LS_K_NODE_RATE] / 2, 1e-6 * k[LS_K_NET_LATENCY]) + 1e-6 * k[LS_K_TP_LATENCY];
+    const double t = (double)r->t, rate = 1e9 * k[LS_K_NODE_RATE] / 2 * at->tensor_net / at->tensor_rings;
+    if (!at->tensor_out) return 1e-6 * k[LS_K_TP_LATENCY] + 2 * (t - 1) / t * bytes / (1e9 * k[LS_K_TP_RATE]);
+    return 2 * ring(t, bytes, rate, 1e-6 * k[LS_K_NET_LATENCY]) + 1e-6 * k[LS_K_TP_LATENCY];
+}
+
+/* Bytes per second of the ring that keys and values go round. */
+static double context_rate(const double *k, const ls_spans *at)
+{
+    const double inside = 1e9 * k[LS_K_TP_RATE];
+    const double outside = 1e9 * k[LS_K_NODE_RATE] * at->context_net / at->context_rings;
+    return at->context_out && outside < inside ? outside : inside;
 }
 
 static double head_dim(const ls_llm *m) { return m->kv_rank ? (double)(m->nope_dim + m->rope_dim + m->v_dim) / 2 :
@@ -92,7 +114,7 @@ static void attention(const ls_run *r, const double *k, double M, part *out)
     out->odd = odd;
 }
 
-static part layer(const ls_run *r, const double *k, bool dense)
+static part layer(const ls_run *r, const double *k, const ls_spans *at, bool dense)
 {
     const ls_llm *m = &r->m;
     const double M = (double)m->seq * (double)r->micro / (double)r->c, h = (double)m->hidden, t = (double)r->t;
@@ -127,68 +149,98 @@ static part layer(const ls_run *r, const double *k, bool dense)
                           product(r, k, M, h, fe * (double)m->shared / t, r->bits);
         passes += M > 0 ? K / t * (k[LS_K_ROUTE] * 2 * h + (m->gated ? 6 : 4) * fe) : 0;
         if (r->e > 1) {
-            const double bytes = 2 * M / t * K * h * (e - 1) / e, inside = (double)r->per_node / t;
+            const double bytes = 2 * M / t * K * h * (e - 1) / e, inside = at->experts_in;
+            const double net = 1e9 * k[LS_K_NODE_RATE] / (double)r->per_node * at->exchange_net;
             const double out = e > inside ? (e - inside) / e : 0;
             o.exchange =
-                2 * (bytes / (1e9 * k[LS_K_EXCHANGE]) + out * bytes / (1e9 * k[LS_K_NODE_RATE] / (double)r->per_node));
+                2 * (bytes / (1e9 * k[LS_K_EXCHANGE]) + out * bytes / net);
         }
     }
     o.traffic = (r->eager ? k[LS_K_EAGER] : 1) * k[LS_K_ELEMENTWISE] * M * passes / r->device->bytes_per_s;
-    o.tensor = (r->async_tensor ? .5 : 1) * 2 * tensor_sum(r, k, 2 * M * h);
+    o.tensor = (r->async_tensor ? .5 : 1) * 2 * tensor_sum(r, k, at, 2 * M * h);
     if (r->c > 1) /* keys and values of the other ranks; a part of it hides */
-        o.tensor += (1 - k[LS_K_HIDDEN]) * 4 * ((double)r->c - 1) * M * kv * w / t / (1e9 * k[LS_K_TP_RATE]);
+        o.tensor += (1 - k[LS_K_HIDDEN]) * 4 * ((double)r->c - 1) * M * kv * w / t / context_rate(k, at);
     return o;
 }
 
 /* GPU time and the time to launch it: the longer one, rounded where they meet. */
 static double launched(double gpu, double cpu) { return pow(pow(gpu, 6) + pow(cpu, 6), 1.0 / 6); }
 
-/* Bytes per second of a ring of dp, of which one goes through each node per rank of tp. */
-static double data_rate(const ls_run *r, const double *k, double *latency)
+/* Bytes per second of a ring of dp: rings of a node share its adapters. */
+static double data_rate(const double *k, const ls_spans *at, double *latency)
 {
-    const double inside = 1e9 * k[LS_K_TP_RATE], rings = (double)(r->t < r->per_node ? r->t : r->per_node);
+    const double inside = 1e9 * k[LS_K_TP_RATE];
     *latency = 1e-6 * k[LS_K_TP_LATENCY] / 8;
-    if (r->t * r->c * r->d <= r->per_node) return inside;
+    if (!at->data_out) return inside;
     *latency = 1e-6 * k[LS_K_NET_LATENCY];
-    const double outside = 1e9 * k[LS_K_NODE_RATE] / rings;
+    const double outside = 1e9 * k[LS_K_NODE_RATE] / at->data_rings * at->data_net;
     return outside < inside ? outside : inside;
 }
 
-void ls_step_cost_of(const ls_run *r, const double *k, ls_step_cost *o)
+static double tokens(const ls_run *r) { return (double)r->m.seq * (double)r->micro / (double)r->c; }
+
+static double micro_batches(const ls_run *r) { return (double)r->batch / ((double)r->micro * (double)r->d); }
+
+void ls_layer_cost_of(const ls_run *r, const double *k, ls_layer_cost *o)
 {
     const ls_llm *m = &r->m;
-    const double p = (double)r->p, t = (double)r->t, M = (double)m->seq * (double)r->micro / (double)r->c, h =
-        (double)m->hidden;
-    const double m_n = (double)r->batch / ((double)r->micro * (double)r->d), bw = r->device->bytes_per_s;
+    const ls_spans at = spans(r);
+    const double t = (double)r->t, M = tokens(r), h = (double)m->hidden, bw = r->device->bytes_per_s;
     const double dense = m->experts ? (double)m->dense_layers : (double)m->layers, sparse = (double)m->layers - dense +
         (double)m->mtp;
-    const double L = dense + sparse, per_stage = (L + r->embedding_layers) / p;
-    const part A = layer(r, k, true), B = m->experts ? layer(r, k, false) : A;
+    const double L = dense + sparse;
+    const part A = layer(r, k, &at, true), B = m->experts ? layer(r, k, &at, false) : A;
     const double x = dense / L, y = 1 - x;
     const double work = x * (A.products + A.traffic) + y * (B.products + B.traffic), att = x * A.attention +
         y * B.attention;
     const double tensor = x * A.tensor + y * B.tensor, exchange = x * A.exchange + y * B.exchange;
     const double cpu = 1e-6 * k[LS_K_LAUNCH] * (1 + k[LS_K_JITTER] * (t - 1)) * (A.odd ? k[LS_K_ODD_LAUNCH] : 1);
     /* A layer's forward and backward; attention's backward is 2.5 times forward in one kernel. */
-    const double comm_ = tensor + exchange;
-    const double fwd = launched(work + att + comm_, cpu) - comm_;
+    const double comm = tensor + exchange;
     const double products = x * A.products + y * B.products, traffic = work - products;
-    const double bwd = launched(2 * k[LS_K_BACKWARD] * products + 1.5 * traffic + (r->flash ? 2.5 : 2) * att + comm_,
-                                1.5 * cpu) - comm_;
-    const double again = r->kept == LS_KEEP_INPUTS ? fwd : r->kept == LS_KEEP_SELECTIVE && !r->flash ? att : 0;
-    const double again_comm = r->kept == LS_KEEP_INPUTS ? tensor + exchange : 0;
     const double V = (double)m->vocab;
-    const double head = (1 + (double)m->mtp) * (3 * product(r, k, M, V / t, h, 16) + 4 * k[LS_K_LOSS] * M * V / t / bw);
+    const double experts = m->experts ? sparse * (double)m->experts * (double)ls_llm_expert_params(m) : 0;
+    const double all = (double)ls_llm_params(m), ends = 2 * V * h;
+    *o = (ls_layer_cost){
+        .fwd = launched(work + att + comm, cpu) - comm,
+        .bwd = launched(2 * k[LS_K_BACKWARD] * products + 1.5 * traffic + (r->flash ? 2.5 : 2) * att + comm,
+                        1.5 * cpu) - comm,
+        .products = products, .attention = att, .tensor = tensor, .exchange = exchange,
+        .head = (1 + (double)m->mtp) * (3 * product(r, k, M, V / t, h, 16) + 4 * k[LS_K_LOSS] * M * V / t / bw),
+        .layers = L, .sparse = sparse,
+        .shared = all - experts - (m->tied ? ends / 2 : ends), .expert = experts, .ends = V * h,
+    };
+}
+
+/* Of the last stage: it computes the logits; stages that count them as layers share them. */
+static double extra_head(const ls_run *r, const ls_layer_cost *l)
+{
+    return r->embedding_layers > 0 ? l->head / (double)r->p : l->head;
+}
+
+double ls_step_cost_bound(const ls_run *r, const double *k, const ls_layer_cost *l)
+{
+    const double per_stage = l->layers / (double)r->p;
+    const double stage = per_stage * (l->fwd + l->bwd + 2 * (l->tensor + l->exchange)) + 2e-3 * k[LS_K_MICRO];
+    return (1 - 1e-9) * (micro_batches(r) * (stage + l->head / (double)r->p) + 1e-3 * k[LS_K_STEP]);
+}
+
+void ls_step_cost_from(const ls_run *r, const double *k, const ls_layer_cost *l, ls_step_cost *o)
+{
+    const ls_llm *m = &r->m;
+    const ls_spans at = spans(r);
+    const double p = (double)r->p, t = (double)r->t, M = tokens(r), h = (double)m->hidden;
+    const double m_n = micro_batches(r), bw = r->device->bytes_per_s;
+    const double per_stage = (l->layers + r->embedding_layers) / p;
+    const double fwd = l->fwd, bwd = l->bwd, tensor = l->tensor, exchange = l->exchange, products = l->products;
+    const double again = r->kept == LS_KEEP_INPUTS ? fwd : r->kept == LS_KEEP_SELECTIVE && !r->flash ? l->attention : 0;
+    const double again_comm = r->kept == LS_KEEP_INPUTS ? tensor + exchange : 0;
     const double micro = 2e-3 * k[LS_K_MICRO];
     const double ls = per_stage;
     const double body = ls * (fwd + bwd + again + 2 * (tensor + exchange) + again_comm) + micro;
-    /* The last stage computes the logits; stages that count them as layers share them. */
-    const double most = body + (r->embedding_layers > 0 ? 0 : head), fewer = body +
-        (r->embedding_layers > 0 ? head / p : 0);
-    const bool across = r->n / r->p >= r->per_node;
-    const double hop = r->p > 1 ? 1e-6 * k[LS_K_HOP_LATENCY] + 2 * M * h / (r->sequence_parallel ? t : 1) /
-                                      (1e9 * k[LS_K_HOP_RATE] * (across ? 1 : 4)) : 0;
-    const double slow = most > fewer ? most : fewer;
+    const double slow = body + extra_head(r, l), fewer = body + (r->embedding_layers > 0 ? l->head / p : 0);
+    const double hop_rate = 1e9 * k[LS_K_HOP_RATE] * (at.hop_out ? at.hop_net : at.hop_in);
+    const double hop = r->p > 1 ? 1e-6 * k[LS_K_HOP_LATENCY] + 2 * M * h / (r->sequence_parallel ? t : 1) / hop_rate : 0;
     const double W = ls * k[LS_K_BACKWARD] * products, F = ls * (fwd + tensor + exchange), D =
         ls * (bwd + tensor + exchange) - W;
     *o = (ls_step_cost){ .forward = F, .input = D, .weight = W, .again = ls * (again + again_comm), .hop = hop,
@@ -203,9 +255,9 @@ void ls_step_cost_of(const ls_run *r, const double *k, ls_step_cost *o)
         /* The slowest stage is busy for all micro-batches; the others fill and drain. */
         ls_pipe_costs c = { F, fewer - F - W, W, 0, (int)r->p, (int)(r->v > 1 ? r->v : 1),
             (int64_t)(m_n > 1 ? m_n : 1) };
-        const double bubble = ls_pipe_seconds(r->form, &c) - (double)c.m * fewer;
+        const double idle = ls_pipe_seconds(r->form, &c) - (double)c.m * fewer, bubble = idle > 0 ? idle : 0;
         c.hop = hop;
-        o->hops = ls_pipe_seconds(r->form, &c) - (double)c.m * fewer - bubble;
+        o->hops = ls_pipe_seconds(r->form, &c) - (double)c.m * fewer - idle;
         o->bubble = bubble;
         pipeline = busy + bubble + o->hops;
     }
@@ -214,12 +266,10 @@ void ls_step_cost_of(const ls_run *r, const double *k, ls_step_cost *o)
     o->tensor = busy * part_tensor;
     o->exchange = busy * part_exchange;
     /* Parameters per rank of the fullest stage. */
-    const double experts = m->experts ? sparse * (double)m->experts * (double)ls_llm_expert_params(m) : 0;
-    const double all = (double)ls_llm_params(m), ends = 2 * V * h;
-    const double shared = (all - experts - (m->tied ? ends / 2 : ends)) / p / t + V * h / t;
-    const double own = experts / p / (r->e > 1 ? (double)r->e : t);
+    const double shared = l->shared / p / t + l->ends / t;
+    const double own = l->expert / p / (r->e > 1 ? (double)r->e : t);
     double latency;
-    const double rate = data_rate(r, k, &latency), d = (double)r->d * (double)r->c;
+    const double rate = data_rate(k, &at, &latency), d = (double)r->d * (double)r->c;
     double comm = 0;
     if (d > 1) {
         const double bytes = r->grad_bytes * shared + (r->e > 1 ? r->grad_bytes * own * ((double)r->e > d ? 0 : 1) : 0);
@@ -239,4 +289,11 @@ void ls_step_cost_of(const ls_run *r, const double *k, ls_step_cost *o)
                                                                  d / (r->e > 1 ? (double)r->e : 1) : 1)) / bw;
     o->overhead = busy * part_micro + 1e-3 * k[LS_K_STEP];
     o->total = pipeline + o->data + o->update + 1e-3 * k[LS_K_STEP];
+}
+
+void ls_step_cost_of(const ls_run *r, const double *k, ls_step_cost *out)
+{
+    ls_layer_cost l;
+    ls_layer_cost_of(r, k, &l);
+    ls_step_cost_from(r, k, &l, out);
 }

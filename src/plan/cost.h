@@ -54,6 +54,17 @@ typedef enum ls_constant {
     LS_K_COUNT
 } ls_constant;
 
+/* Which groups leave their node, and what they share of its adapters. */
+typedef struct ls_spans {
+    bool tensor_out, context_out, data_out, hop_out; /* some ranks of a group of tp, cp, dp x cp are in other nodes; pp:
+                                                      * no two stages share a node */
+    double tensor_rings, context_rings, data_rings;  /* groups that leave each node */
+    double experts_in;                               /* ranks of a group of ep in one node */
+    /* Of the rate that a node's adapters have: what the slowest link reaches that a group crosses. */
+    double tensor_net, context_net, data_net, exchange_net, hop_net;
+    double hop_in;                                   /* rate between stages in a node over that between nodes */
+} ls_spans;
+
 typedef struct ls_run {
     ls_llm m;
     const ls_device *device;
@@ -68,21 +79,28 @@ typedef struct ls_run {
     ls_recompute_kind kept;
     ls_pipe_form form;
     double embedding_layers;  /* stages have so many layers fewer, for the embedding and the loss */
+    bool placed;              /* `at` is set; else ranks are in the order tp cp dp pp, the fastest first */
+    ls_spans at;
 } ls_run;
 
-/* Seconds; they sum to `total`. */
-typedef struct ls_step_cost {
-    double compute;           /* products, attention and elementwise work of all micro-batches on the slowest stage */
-    double recompute;
-    double tensor, exchange;  /* collectives of tp and ep within layers */
-    double bubble, hops, data, update, overhead;
-    double total;
-    /* Of one micro-batch on a stage, not of the sum: its layers with their collectives; a message to the next stage. */
-    double forward, input, weight, again, hop;
-    double stage_layers;
-} ls_step_cost;
+/* What every layout with the same t, c, e, micro-batch and place of these groups shares: seconds of a layer for a
+ * micro-batch, averaged over kinds of layers, and sizes of the model. */
+typedef struct ls_layer_cost {
+    double fwd, bwd;         /* without collectives */
+    double products, attention;
+    double tensor, exchange; /* of forward */
+    double head;             /* logits and loss, forward and backward */
+    double layers, sparse;   /* of the model, with those of multi-token prediction; with experts */
+    double shared, expert;   /* parameters of all layers per rank of tp and ep, without ends */
+    double ends;             /* of an embedding or output matrix, likewise */
+} ls_layer_cost;
 
-/* k: constants by ls_constant. */
+/* k: constants by ls_constant. The second and third together are the first. */
 void ls_step_cost_of(const ls_run *r, const double *k, ls_step_cost *out);
+void ls_layer_cost_of(const ls_run *r, const double *k, ls_layer_cost *out);
+void ls_step_cost_from(const ls_run *r, const double *k, const ls_layer_cost *l, ls_step_cost *out);
+/* A step is at least this long, whatever the schedule, recomputation, dp's place and ZeRO stage: the products of all
+ * micro-batches, and what is fixed. */
+double ls_step_cost_bound(const ls_run *r, const double *k, const ls_layer_cost *l);
 
 #endif

@@ -36,12 +36,17 @@ int ls_stack_of(const ls_row *r)
         return i;
     }
     const ls_device *d = ls_device_find(r->gpu);
-    const char *name = !d ? NULL : d->name[0] == 'A' ? "megatron-a100" : d->name[0] == 'V' ? "megatron-v100"
-                       : d->name[0] == 'H' ? (r->m.experts ? "megatron-h100-moe" : "megatron-h100")
-                       : r->m.experts ? "megatron-b200-moe" : "megatron-b200";
-    for (int i = 0; name && i < LS_STACKS; i++)
-        if (strcmp(ls_stacks[i].name, name) == 0) return i;
-    return -1;
+    return d ? ls_stack_of_device(d, r->m.experts > 0) : -1;
+}
+
+int ls_stack_of_device(const ls_device *d, bool experts)
+{
+    const char *name = d->name[0] == 'A' ? "megatron-a100" : d->name[0] == 'V' ? "megatron-v100"
+                       : d->name[0] == 'H' ? (experts ? "megatron-h100-moe" : "megatron-h100")
+                       : experts ? "megatron-b200-moe" : "megatron-b200";
+    int i = 0;
+    while (strcmp(ls_stacks[i].name, name) != 0) i++;
+    return i;
 }
 
 /* --- what is measured -------------------------------------------------------------------------------------------- */
