@@ -1,0 +1,136 @@
+/* The ledger of stages: parameters and layers of all stages are the model's, activations those of Korthikanti et al.,
+ * the parts sum to the total, and ZeRO divides what it says. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <math.h>
+#include <cmocka.h>
+
+#include "plan/stage_memory.h"
+
+#define NEAR(a, b) do { const double x_ = (a), y_ = (b); \
+                        if (fabs(x_ - y_) > 1e-12 * fabs(y_)) fail_msg(#a " is %.17g, expected %.17g", x_, y_); } while (0)
+
+static ls_run run_of(const char *model)
+{
+    ls_run r = { .t = 1, .p = 1, .v = 1, .c = 1, .e = 1, .d = 1, .micro = 1, .batch = 64, .flash = true };
+    assert_int_equal(ls_llm_preset(model, &r.m), LS_OK);
+    return r;
+}
+
+static ls_stage_memory stage(const ls_run *r, int i, ls_stage_shape *s)
+{
+    ls_layer_memory l;
+    ls_stage_memory m;
+    ls_layer_memory_of(r, &l);
+    ls_stage_shape_of(r, i, s);
+    ls_stage_memory_of(r, &l, s, &m);
+    NEAR(m.weights + m.gradients + m.optimizer + m.activations + m.logits + m.gathered + m.workspace + m.reserved, m.total);
+    return m;
+}
+
+/* Every schedule holds each layer once (DualPipe twice), and the ends where they belong. */
+static void stages_have_the_model_once(void **state)
+{
+    static const struct { const char *model; int64_t p, v; ls_pipe_form form; int fewer, copies; } of[] = {
+        { "llama3-70b", 1, 1, LS_PIPE_1F1B, 0, 1 },        { "llama3-70b", 8, 1, LS_PIPE_1F1B, 0, 1 },
+        { "llama3-405b", 16, 1, LS_PIPE_1F1B, 2, 1 },      { "llama3-405b", 16, 4, LS_PIPE_INTERLEAVED, 2, 1 },
+        { "llama3-70b", 4, 2, LS_PIPE_ZB_V, 0, 1 },        { "llama3-70b", 8, 1, LS_PIPE_DUALPIPE, 0, 2 },
+        { "qwen3-235b", 8, 1, LS_PIPE_GPIPE, 2, 1 },       { "qwen3-30b", 4, 3, LS_PIPE_INTERLEAVED, 0, 1 },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        ls_run r = run_of(of[i].model);
+        r.p = of[i].p, r.v = of[i].v, r.form = of[i].form, r.embedding_layers = of[i].fewer;
+        double params = 0;
+        int64_t layers = 0, first = 0, last = 0;
+        for (int k = 0; k < r.p; k++) {
+            ls_stage_shape s;
+            params += stage(&r, k, &s).weights / 2;
+            layers += s.dense + s.sparse;
+            first += s.first, last += s.last;
+        }
+        assert_int_equal(layers, of[i].copies * r.m.layers);
+        assert_int_equal(first, of[i].copies);
+        assert_int_equal(last, of[i].copies);
+        NEAR(params, of[i].copies * (double)ls_llm_params(&r.m));
+    }
+}
+
+/* DeepSeek-V3: three dense layers first, 58 with experts and one of multi-token prediction. */
+static void dense_layers_come_first(void **state)
+{
+    ls_run r = run_of("deepseek-v3");
+    (void)state;
+    r.p = 16, r.embedding_layers = 2;
+    static const int64_t dense[] = { 3, 0, 0, 0 }, sparse[] = { 0, 4, 4, 4 };
+    r.m.mtp = 1;
+    for (int i = 0; i < 4; i++) {
+        ls_stage_shape s;
+        stage(&r, i, &s);
+        assert_int_equal(s.dense, dense[i]);
+        assert_int_equal(s.sparse, sparse[i]);
+    }
+    ls_stage_shape s;
+    stage(&r, 15, &s);
+    assert_int_equal(s.sparse, 3);
+    assert_true(s.last && !s.first);
+}
+
+static void zero_divides_states(void **state)
+{
+    ls_run r = run_of("llama2-7b");
+    ls_stage_shape s;
+    (void)state;
+    const double P = (double)ls_llm_params(&r.m), d = 64;
+    r.d = 64, r.batch = 64;
+    for (r.zero = 0; r.zero <= 3; r.zero++) {
+        const ls_stage_memory m = stage(&r, 0, &s);
+        NEAR(m.weights + m.gradients + m.optimizer, P * ls_state_bytes(r.zero, 4, 12, (int64_t)d));
+        assert_true((m.gathered > 0) == (r.zero == 3));
+    }
+}
+
+/* Experts are divided among ep, their optimizer among the ranks that have the same ones. */
+static void experts_have_their_own_replicas(void **state)
+{
+    ls_run r = run_of("mixtral-8x7b");
+    ls_stage_shape s;
+    (void)state;
+    const double experts = 32.0 * 8 * (double)ls_llm_expert_params(&r.m), shared = (double)ls_llm_params(&r.m) - experts;
+    r.d = 16, r.e = 8, r.zero = 1;
+    const ls_stage_memory m = stage(&r, 0, &s);
+    NEAR(m.weights, 2 * (shared + experts / 8));
+    NEAR(m.optimizer, 12 * (shared / 16 + experts / 8 / 2));
+}
+
+/* Korthikanti et al. 2022, table 2: s b h (34 + 5 a s / h) without parallelism, 34 s b h / t with selective
+ * recomputation and sequence parallelism; 1F1B's first stage has p of them in flight. */
+static void activations_are_those_of_the_paper(void **state)
+{
+    ls_run r = run_of("gpt3-175b");
+    ls_stage_shape s;
+    (void)state;
+    r.flash = false;
+    const double sbh = 2048.0 * 12288, L = 96;
+    NEAR(stage(&r, 0, &s).activations, L * sbh * (34 + 5.0 * 96 * 2048 / 12288));
+    r.t = 8, r.sequence_parallel = true, r.p = 8, r.form = LS_PIPE_1F1B, r.kept = LS_KEEP_SELECTIVE;
+    const double scores = sbh / 8 * 5.0 * 96 * 2048 / 12288;
+    NEAR(stage(&r, 0, &s).activations, 8 * L / 8 * 34 * sbh / 8 + scores);
+    NEAR(stage(&r, 5, &s).activations, 3 * L / 8 * 34 * sbh / 8 + scores);
+    r.kept = LS_KEEP_INPUTS;
+    NEAR(stage(&r, 0, &s).activations, 8 * L / 8 * 2 * sbh / 8 + 34 * sbh / 8 + scores);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(stages_have_the_model_once),
+        cmocka_unit_test(dense_layers_come_first),
+        cmocka_unit_test(zero_divides_states),
+        cmocka_unit_test(experts_have_their_own_replicas),
+        cmocka_unit_test(activations_are_those_of_the_paper),
+    };
+    return cmocka_run_group_tests_name("plan_memory", tests, NULL, NULL);
+}
