@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include "lockstep/sched.h"
 #include "lockstep/status.h"
+#include "lockstep/topo.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -153,6 +154,77 @@ typedef struct ls_nccl {
 double ls_nccl_seconds(const ls_nccl *j, ls_nccl_algo a, ls_nccl_proto p, double bytes);
 /* The least, as NCCL picks. */
 double ls_nccl_pick(const ls_nccl *j, double bytes, ls_nccl_algo *a, ls_nccl_proto *p);
+
+/* --- the best layout ----------------------------------------------------------------------------------------- */
+
+/* How a step is divided: world = t p c d, and e divides d. */
+typedef struct ls_layout {
+    int64_t t, p, c, e, d;
+    int64_t v, micro;
+    int zero;
+    ls_recompute_kind kept;
+    ls_pipe_form form;
+    int fewer; /* 2: the first and the last chunk have one layer less each than the others, for embedding and loss; 0 */
+    /* Ranks of each axis that share a node; in[d]: of d / e, in[e]: of e. Their product is what a node has. */
+    int64_t t_in, p_in, c_in, e_in, d_in;
+} ls_layout;
+
+/* What a cluster is made of; 1.1 has 10 % more of it. */
+typedef enum ls_resource {
+    LS_RES_FLOPS, LS_RES_MEMORY_RATE, LS_RES_LINKS, LS_RES_ADAPTERS, LS_RES_LATENCY, LS_RES_LAUNCH, LS_RES_COUNT
+} ls_resource;
+
+typedef enum ls_objective { LS_LEAST_TIME, LS_LEAST_MEMORY } ls_objective;
+
+/* Why a layout is none. */
+typedef enum ls_refusal {
+    LS_REFUSE_NONE, LS_REFUSE_HEADS, LS_REFUSE_KV_HEADS, LS_REFUSE_WIDTH, LS_REFUSE_EXPERTS, LS_REFUSE_SEQUENCE,
+    LS_REFUSE_LAYERS, LS_REFUSE_BATCH, LS_REFUSE_NODE, LS_REFUSE_MICRO, LS_REFUSE_ZERO, LS_REFUSE_WORLD, LS_REFUSE_COUNT
+} ls_refusal;
+/* "tp does not divide the heads" */
+const char *ls_refusal_text(ls_refusal r);
+
+typedef struct ls_layout_query {
+    ls_llm model;
+    const ls_topo *topo;  /* borrowed */
+    int64_t world, batch; /* ranks; sequences per step */
+    double memory;        /* bytes of a device; 0: the topology's */
+    int bits;             /* of products: 16, 8, 4; 0: 16 */
+    ls_objective objective;
+    int top;              /* plans to return, with different degrees: 1 to LS_LAYOUT_TOP */
+    unsigned schedules;   /* bit f: ls_pipe_form f; 0: those whose closed form has messages */
+    bool exhaustive;      /* evaluate every layout: nothing is left out by a bound */
+    double scale[LS_RES_COUNT]; /* 0: 1 */
+} ls_layout_query;
+
+#define LS_LAYOUT_TOP 64
+
+typedef struct ls_layout_cost {
+    ls_layout layout;
+    ls_step_cost cost;
+    double bytes; /* of the fullest stage's rank */
+} ls_layout_cost;
+
+/* What was looked at. degrees: factorisations of the world; legal = evaluated + too_large + bounded. */
+typedef struct ls_layouts {
+    ls_layout_cost best[LS_LAYOUT_TOP]; /* the best first */
+    int n;
+    int64_t degrees, legal_degrees, refused[LS_REFUSE_COUNT]; /* of degrees; NODE, MICRO, ZERO: of layouts */
+    int64_t legal, evaluated, too_large, bounded;             /* layouts */
+} ls_layouts;
+
+/* Every legal layout of the world. Layouts that a lower bound of their time (or memory) shows to be no better than those
+ * found are left out, so the best are the same as with `exhaustive`, bit by bit, whatever the number of threads
+ * (ls_team_run). n = 0: none fits; ask again with the objective LS_LEAST_MEMORY and memory INFINITY for the nearest.
+ * LS_BAD_CONFIG: the model is wrong, the world does not fit the topology or its device has no constants; no degrees
+ * are legal. */
+ls_status ls_layout_search(const ls_layout_query *q, ls_layouts *out);
+/* One layout. LS_BAD_CONFIG: `why` (NULL is fine) it is none. Too large is no error. */
+ls_status ls_layout_evaluate(const ls_layout_query *q, const ls_layout *l, ls_layout_cost *out, ls_refusal *why);
+/* How a published run of this device and software would differ: 5th and 95th percentile of measured over predicted. */
+void ls_layout_interval(const ls_layout_query *q, double *low, double *high);
+/* Part of the devices' peak (16 bits) that a step of so many seconds has. */
+double ls_layout_mfu(const ls_layout_query *q, double seconds, ls_flops convention);
 
 #ifdef __cplusplus
 }

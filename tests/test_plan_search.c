@@ -1,0 +1,315 @@
+/* The search for the best layout: the pruned search finds what evaluating every layout finds, bit by bit; its counts add
+ * up; bounds are bounds; threads change nothing; one layout evaluated alone costs the same. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/team.h"
+#include "plan/predict.h"
+#include "plan/problem.h"
+#include "plan/stage_memory.h"
+
+static ls_topo preset(const char *name, int64_t units)
+{
+    char path[600];
+    ls_topo t;
+    snprintf(path, sizeof path, LOCKSTEP_SOURCE "/recipes/clusters/%s.yaml", name);
+    assert_int_equal(ls_topo_load(path, &t), LS_OK);
+    if (units) assert_int_equal(ls_topo_resize(&t, units), LS_OK);
+    return t;
+}
+
+static uint64_t next(uint64_t *x)
+{
+    *x ^= *x << 13;
+    *x ^= *x >> 7;
+    *x ^= *x << 17;
+    return *x;
+}
+
+static int64_t pick(uint64_t *x, const int64_t *of, size_t n) { return of[next(x) % n]; }
+#define PICK(x, ...) pick(x, (const int64_t[]){ __VA_ARGS__ }, sizeof(int64_t[]){ __VA_ARGS__ } / sizeof(int64_t))
+
+/* Small problems of every kind: dense and experts, latent attention, windows, memory that is short, all schedules. */
+static ls_layout_query random_query(uint64_t *x, ls_topo *t)
+{
+    static const char *const clusters[] = { "h100-8", "a100-8", "b200-nvl72", "ethernet-2" };
+    static const char *const models[] = { "llama2-7b", "gpt2-1.5b", "qwen3-30b", "deepseek-v3", "mixtral-8x7b", "mistral-7b" };
+    ls_layout_query q = { .topo = t, .top = (int)PICK(x, 1, 3, 10), .bits = (int)PICK(x, 16, 8) };
+    assert_int_equal(ls_llm_preset(models[next(x) % 6], &q.model), LS_OK);
+    const size_t cluster = next(x) % 4;
+    *t = preset(clusters[cluster], 0);
+    q.model.layers = PICK(x, 2, 4, 6, 8, 12, 14);
+    q.model.dense_layers = q.model.dense_layers ? PICK(x, 0, 1, 2) : 0;
+    q.model.mtp = q.model.experts ? PICK(x, 0, 0, 1) : 0;
+    q.model.seq = PICK(x, 1024, 2048, 4096);
+    q.world = cluster == 3 ? PICK(x, 1, 2, 4, 8) : PICK(x, 1, 2, 4, 8, 16, 24, 32);
+    if (cluster == 2) q.world = PICK(x, 1, 4, 6, 12, 72);
+    q.batch = PICK(x, 1, 8, 12, 16, 32, 64);
+    q.memory = (double)PICK(x, 0, 5, 12, 30) * 1e9;
+    q.objective = next(x) % 3 == 0 ? LS_LEAST_MEMORY : LS_LEAST_TIME;
+    q.schedules = next(x) % 2 ? 127 : 0;
+    return q;
+}
+
+static void same_plans(const ls_layouts *a, const ls_layouts *b, int i)
+{
+    if (a->n != b->n) fail_msg("problem %d: %d plans, expected %d", i, a->n, b->n);
+    for (int k = 0; k < a->n; k++)
+        if (memcmp(&a->best[k], &b->best[k], sizeof a->best[k]) != 0)
+            fail_msg("problem %d: plan %d is %.17g s, %.17g B; expected %.17g s, %.17g B", i, k, a->best[k].cost.total,
+                     a->best[k].bytes, b->best[k].cost.total, b->best[k].bytes);
+}
+
+static void a_pruned_search_finds_what_all_layouts_have(void **state)
+{
+    static ls_layouts all, pruned;
+    uint64_t x = 20;
+    int searched = 0, with_bound = 0;
+    (void)state;
+    for (int i = 0; i < 400; i++) {
+        ls_topo t;
+        ls_layout_query q = random_query(&x, &t);
+        q.exhaustive = true;
+        const ls_status st = ls_layout_search(&q, &all);
+        q.exhaustive = false;
+        assert_int_equal(ls_layout_search(&q, &pruned), st);
+        if (st != LS_OK) continue;
+        same_plans(&pruned, &all, i);
+        assert_int_equal(all.legal, all.evaluated + all.too_large);
+        assert_int_equal(all.bounded, 0);
+        assert_int_equal(pruned.legal, all.legal);
+        assert_int_equal(pruned.legal, pruned.evaluated + pruned.too_large + pruned.bounded);
+        int64_t degrees = all.legal_degrees;
+        for (int k = 0; k < LS_REFUSE_COUNT; k++) degrees += all.refused[k];
+        assert_int_equal(all.degrees, degrees);
+        searched++;
+        with_bound += pruned.bounded > 0;
+    }
+    if (searched < 200 || with_bound < 50) fail_msg("%d problems, %d of them pruned: the test is too easy", searched, with_bound);
+}
+
+/* Counts and finds again what a search reports, from the rules alone: loops over every field of a layout. */
+static void an_independent_enumeration_agrees(void **state)
+{
+    static ls_layouts found;
+    uint64_t x = 77;
+    (void)state;
+    for (int i = 0; i < 12; i++) {
+        ls_topo t;
+        ls_layout_query q = random_query(&x, &t);
+        ls_problem b;
+        q.world = q.world > 16 ? 8 : q.world, q.batch = q.batch > 16 ? 16 : q.batch, q.top = 1, q.objective = LS_LEAST_TIME;
+        q.memory = 30e9;
+        if (ls_layout_search(&q, &found) != LS_OK) continue;
+        assert_int_equal(ls_problem_of(&q, &b), LS_OK);
+        int64_t legal = 0, fits = 0;
+        double best = (double)INFINITY;
+        const int64_t W = q.world, G = b.node;
+        ls_layout l;
+#define EACH(field, most) for (l.field = 1; l.field <= (most); l.field++)
+        EACH(t, W) EACH(p, W / l.t) EACH(c, W / (l.t * l.p)) {
+            l.d = W / (l.t * l.p * l.c);
+            if (l.t * l.p * l.c * l.d != W) continue;
+            EACH(e, l.d) EACH(micro, q.batch) EACH(t_in, G) EACH(p_in, G / l.t_in) EACH(c_in, G / (l.t_in * l.p_in))
+                EACH(e_in, G / (l.t_in * l.p_in * l.c_in)) {
+                l.d_in = G / (l.t_in * l.p_in * l.c_in * l.e_in);
+                if (G != l.t_in * l.p_in * l.c_in * l.e_in * l.d_in || l.d % l.e != 0 || q.batch % (l.micro * l.d) != 0) continue;
+                for (int form = 0; form <= LS_PIPE_DUALPIPE; form++)
+                    EACH(v, q.model.layers + 2)
+                        for (l.fewer = 0; l.fewer <= 2; l.fewer += 2)
+                            for (int kept = 0; kept <= LS_KEEP_INPUTS; kept++)
+                                for (l.zero = 0; l.zero <= 3; l.zero++) {
+                                    ls_layout_cost cost;
+                                    if (b.flash && kept == LS_KEEP_SELECTIVE) continue;
+                                    l.form = (ls_pipe_form)form, l.kept = (ls_recompute_kind)kept;
+                                    if (ls_layout_evaluate(&q, &l, &cost, NULL) != LS_OK) continue;
+                                    legal++;
+                                    if (cost.bytes > q.memory) continue;
+                                    fits++;
+                                    if (cost.cost.total < best) best = cost.cost.total;
+                                }
+            }
+        }
+        assert_int_equal(found.legal, legal);
+        if ((found.n > 0) != (fits > 0)) fail_msg("problem %d: %lld layouts fit", i, (long long)fits);
+        if (fits && found.best[0].cost.total != best) fail_msg("problem %d: %.17g, expected %.17g", i, found.best[0].cost.total, best);
+    }
+}
+
+static void threads_change_nothing(void **state)
+{
+    static ls_layouts one, two;
+    ls_topo t = preset("h100-8", 16);
+    ls_layout_query q = { .topo = &t, .world = 128, .batch = 512, .top = 20 };
+    (void)state;
+    assert_int_equal(ls_llm_preset("llama3-70b", &q.model), LS_OK);
+    const int before = ls_team_resize(1);
+    assert_int_equal(ls_layout_search(&q, &one), LS_OK);
+    ls_team_resize(2);
+    assert_int_equal(ls_layout_search(&q, &two), LS_OK);
+    ls_team_resize(before);
+    assert_memory_equal(&one, &two, sizeof one);
+    assert_true(one.n == 20 && one.bounded > 0);
+}
+
+static double sum(const ls_step_cost *c)
+{
+    return c->compute + c->recompute + c->tensor + c->exchange + c->bubble + c->hops + c->data + c->update + c->overhead;
+}
+
+static void a_plan_is_what_its_layout_costs(void **state)
+{
+    static ls_layouts found;
+    uint64_t x = 3;
+    int plans = 0;
+    (void)state;
+    for (int i = 0; i < 60; i++) {
+        ls_topo t;
+        ls_layout_query q = random_query(&x, &t);
+        if (ls_layout_search(&q, &found) != LS_OK) continue;
+        for (int k = 0; k < found.n; k++, plans++) {
+            const ls_layout_cost *p = &found.best[k];
+            ls_layout_cost alone;
+            ls_problem b;
+            ls_run r;
+            assert_int_equal(ls_layout_evaluate(&q, &p->layout, &alone, NULL), LS_OK);
+            assert_true(alone.cost.total == p->cost.total && alone.bytes == p->bytes);
+            if (fabs(sum(&p->cost) - p->cost.total) > 1e-12 * p->cost.total)
+                fail_msg("parts of plan %d sum to %.17g of %.17g", k, sum(&p->cost), p->cost.total);
+            assert_int_equal(ls_problem_of(&q, &b), LS_OK);
+            assert_true(p->bytes <= b.memory);
+            ls_layout_run(&b, &p->layout, &r);
+            ls_layer_cost l;
+            ls_layer_cost_of(&r, b.k, &l);
+            assert_true(ls_step_cost_bound(&r, b.k, &l) <= p->cost.total);
+        }
+    }
+    assert_true(plans > 100);
+}
+
+/* On the cluster of the constants, in the runtime's order, a plan costs what --score predicts of such a row. */
+static void a_plan_costs_what_a_row_does(void **state)
+{
+    ls_topo t = preset("h100-8", 8);
+    ls_layout_query q = { .topo = &t, .world = 64, .batch = 256, .top = 1 };
+    (void)state;
+    assert_int_equal(ls_llm_preset("llama3-8b", &q.model), LS_OK);
+    static const ls_layout some[] = {
+        { 1, 1, 1, 1, 64, 1, 1, 1, LS_KEEP_ALL, LS_PIPE_1F1B, 0, 1, 1, 1, 1, 8 },
+        { 4, 2, 1, 1, 8, 1, 2, 0, LS_KEEP_INPUTS, LS_PIPE_1F1B, 0, 4, 1, 1, 1, 2 },
+        { 8, 4, 1, 1, 2, 2, 1, 1, LS_KEEP_ALL, LS_PIPE_INTERLEAVED, 0, 8, 1, 1, 1, 1 },
+        { 2, 1, 4, 1, 8, 1, 1, 3, LS_KEEP_ALL, LS_PIPE_1F1B, 0, 2, 1, 4, 1, 1 },
+    };
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
+        ls_layout_cost c;
+        ls_step_cost row;
+        ls_problem b;
+        ls_run r;
+        if (ls_layout_evaluate(&q, &some[i], &c, NULL) != LS_OK) fail_msg("layout %zu: %s", i, ls_last_error());
+        assert_int_equal(ls_problem_of(&q, &b), LS_OK);
+        ls_layout_run(&b, &some[i], &r);
+        r.placed = false, r.device = ls_device_find("H100 SXM");
+        ls_step_cost_of(&r, ls_constants[b.stack], &row);
+        if (fabs(row.total - c.cost.total) > 1e-12 * row.total)
+            fail_msg("layout %zu: %.17g, a row has %.17g", i, c.cost.total, row.total);
+    }
+}
+
+static void more_of_a_resource_is_no_slower(void **state)
+{
+    static ls_layouts before, after;
+    ls_topo t = preset("h100-8", 8);
+    (void)state;
+    for (int i = 0; i < LS_RES_COUNT; i++) {
+        ls_layout_query q = { .topo = &t, .world = 64, .batch = 128, .top = 1 };
+        assert_int_equal(ls_llm_preset("qwen3-30b", &q.model), LS_OK);
+        assert_int_equal(ls_layout_search(&q, &before), LS_OK);
+        q.scale[i] = i == LS_RES_LATENCY || i == LS_RES_LAUNCH ? .5 : 2;
+        assert_int_equal(ls_layout_search(&q, &after), LS_OK);
+        if (after.best[0].cost.total > before.best[0].cost.total)
+            fail_msg("resource %d: %g s after %g s", i, after.best[0].cost.total, before.best[0].cost.total);
+    }
+}
+
+/* Llama 3 405B on 16,384 devices (Llama Team 2024): a plan, every layout accounted for. */
+static void a_large_model_on_all_devices(void **state)
+{
+    static ls_layouts found;
+    ls_topo t = preset("h100-8", 2048);
+    ls_layout_query q = { .topo = &t, .world = 16384, .batch = 2048, .top = 5 };
+    (void)state;
+    assert_int_equal(ls_llm_preset("llama3-405b", &q.model), LS_OK);
+    assert_int_equal(ls_layout_search(&q, &found), LS_OK);
+    assert_int_equal(found.n, 5);
+    assert_int_equal(found.legal, found.evaluated + found.too_large + found.bounded);
+    assert_true(found.legal > 500000);
+    const double mfu = ls_layout_mfu(&q, found.best[0].cost.total, LS_FLOPS_FULL);
+    assert_true(mfu > .3 && mfu < .6);
+}
+
+/* What no layout fits: the search says so, and the least memory is the nearest. */
+static void the_nearest_of_what_does_not_fit(void **state)
+{
+    static ls_layouts none, nearest;
+    ls_topo t = preset("h100-8", 1);
+    ls_layout_query q = { .topo = &t, .world = 8, .batch = 8, .top = 1 };
+    (void)state;
+    assert_int_equal(ls_llm_preset("llama3-405b", &q.model), LS_OK);
+    assert_int_equal(ls_layout_search(&q, &none), LS_OK);
+    assert_int_equal(none.n, 0);
+    assert_int_equal(none.too_large, none.legal);
+    q.objective = LS_LEAST_MEMORY, q.memory = (double)INFINITY;
+    assert_int_equal(ls_layout_search(&q, &nearest), LS_OK);
+    assert_true(nearest.n == 1 && nearest.best[0].bytes > 80e9);
+    q.memory = nearest.best[0].bytes, q.objective = LS_LEAST_TIME;
+    assert_int_equal(ls_layout_search(&q, &none), LS_OK);
+    assert_int_equal(none.n, 1); /* exactly so much is enough, and a byte less is not */
+    q.memory = nearest.best[0].bytes - 1;
+    assert_int_equal(ls_layout_search(&q, &none), LS_OK);
+    assert_int_equal(none.n, 0);
+}
+
+static void bad_questions_say_what_to_do(void **state)
+{
+    static ls_layouts found;
+    ls_topo t = preset("h100-8", 0);
+    ls_layout_query q = { .topo = &t, .world = 64, .batch = 64, .top = 1 };
+    (void)state;
+    assert_int_equal(ls_llm_preset("llama3-8b", &q.model), LS_OK);
+    assert_int_equal(ls_layout_search(&q, &found), LS_BAD_CONFIG);
+    assert_non_null(strstr(ls_last_error(), "world 64 does not fit topology h100-8, which has 32 devices"));
+    q.world = 30;
+    assert_int_equal(ls_layout_search(&q, &found), LS_BAD_CONFIG);
+    assert_non_null(strstr(ls_last_error(), "the nearest worlds that do are 24 and 32"));
+    q.world = 7, q.batch = 8; /* 32 layers, 32 heads, a batch of 8 and a sequence of 8192: nothing has a factor of 7 */
+    assert_int_equal(ls_layout_search(&q, &found), LS_BAD_CONFIG);
+    assert_non_null(strstr(ls_last_error(), "have no legal layout"));
+    q.world = 8, q.batch = 0;
+    assert_int_equal(ls_layout_search(&q, &found), LS_BAD_CONFIG);
+    q.batch = 8;
+    strcpy(t.device.name, "abacus");
+    assert_int_equal(ls_layout_search(&q, &found), LS_BAD_CONFIG);
+    assert_non_null(strstr(ls_last_error(), "no constants for device 'abacus'"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_pruned_search_finds_what_all_layouts_have),
+        cmocka_unit_test(an_independent_enumeration_agrees),
+        cmocka_unit_test(threads_change_nothing),
+        cmocka_unit_test(a_plan_is_what_its_layout_costs),
+        cmocka_unit_test(a_plan_costs_what_a_row_does),
+        cmocka_unit_test(more_of_a_resource_is_no_slower),
+        cmocka_unit_test(a_large_model_on_all_devices),
+        cmocka_unit_test(the_nearest_of_what_does_not_fit),
+        cmocka_unit_test(bad_questions_say_what_to_do),
+    };
+    return cmocka_run_group_tests_name("plan_search", tests, NULL, NULL);
+}
