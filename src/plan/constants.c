@@ -100,6 +100,11 @@ const double ls_coll_constants[LS_COLL_CLASSES][LS_C_COUNT] = {
     },
 };
 
+const double ls_null_mfu[LS_STACKS] = {
+    0.1565, 0.5900, 0.3917, 0.3145, 0.3428, 0.5127, 0.4011, 0.3594,
+    0.4376, 0.0000, 0.2813, 0.2079, 0.2306, 0.4968, 0.3289,
+};
+
 const ls_interval ls_intervals[] = {
     { "ptdp", 's', 0.9568, 1.0462 },
     { "ptdp-zero3", 's', 0.9073, 1.1058 },

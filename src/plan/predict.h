@@ -23,6 +23,9 @@ int ls_stack_of_device(const ls_device *d, bool experts);
 /* constants.c, which `make fit` writes. */
 extern const double ls_constants[LS_STACKS][LS_K_COUNT];
 extern const double ls_coll_constants[LS_COLL_CLASSES][LS_C_COUNT];
+/* The median part of the devices' peak that measured steps with 16-bit products have, by stack, attention as if not
+ * causal; 0: there were none. */
+extern const double ls_null_mfu[LS_STACKS];
 /* Measured over predicted (of a step and a collective, their times): the 5th and 95th percentile of held-out rows. */
 typedef struct ls_interval {
     const char *family; /* NULL at the end */

@@ -195,7 +195,24 @@ static void weigh(sample *all, int n)
     }
 }
 
-static ls_status write_constants(const char *path, double k[GROUPS][K], const ls_text *intervals)
+/* The null model of plans: the median part of the peak that steps of a stack have, of those with 16-bit products. */
+static double median_part(const sample *all, int n, int stack)
+{
+    double part[MOST];
+    int count = 0;
+    for (int i = 0; i < n; i++) {
+        const ls_run *r = &all[i].run;
+        if (all[i].stack != stack || r->bits != 16) continue;
+        const double flops = (double)r->batch * (double)r->m.seq * ls_llm_flops(&r->m, LS_FLOPS_FULL);
+        part[count++] = flops / ((double)r->n * r->device->peak16 * all[i].seconds);
+    }
+    if (count == 0) return 0;
+    qsort(part, (size_t)count, sizeof *part, by_value);
+    return count % 2 ? part[count / 2] : (part[count / 2 - 1] + part[count / 2]) / 2;
+}
+
+static ls_status write_constants(const char *path, double k[GROUPS][K], const sample *all, int n,
+                                 const ls_text *intervals)
 {
     ls_text t = { 0 };
     ls_text_add(&t, "/* constants.c -- written by `make fit` from published measurements (docs/planner.md). */\n"
@@ -206,7 +223,9 @@ static ls_status write_constants(const char *path, double k[GROUPS][K], const ls
         for (int i = 0; i < kinds[kind_of(g)].n; i++) ls_text_add(&t, "%s%.5g,", i % 12 ? " " : "\n      ", k[g][i]);
         ls_text_add(&t, "\n    },\n");
     }
-    ls_text_add(&t, "};\n\nconst ls_interval ls_intervals[] = {\n%s    { NULL, 0, 0, 0 },\n};\n",
+    ls_text_add(&t, "};\n\nconst double ls_null_mfu[LS_STACKS] = {");
+    for (int g = 0; g < LS_STACKS; g++) ls_text_add(&t, "%s%.4f,", g % 8 ? " " : "\n    ", median_part(all, n, g));
+    ls_text_add(&t, "\n};\n\nconst ls_interval ls_intervals[] = {\n%s    { NULL, 0, 0, 0 },\n};\n",
                 ls_text_str(intervals));
     ls_status st = ls_text_status(&t);
     if (st == LS_OK) st = ls_file_write(path, t.p, t.n);
@@ -281,7 +300,7 @@ int main(int argc, char **argv)
         for (int j = 0; j < i && first; j++) first = !same_family(&all[i], &all[j]);
         if (first) family_line(all, n, &all[i], &intervals);
     }
-    if (argc > 2 && write_constants(argv[2], k, &intervals) < 0) return fprintf(stderr, "fit_planner: %s\n",
+    if (argc > 2 && write_constants(argv[2], k, all, n, &intervals) < 0) return fprintf(stderr, "fit_planner: %s\n",
                                                                                 ls_last_error()), 1;
     ls_text_free(&intervals);
     free(text);
