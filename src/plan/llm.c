@@ -11,6 +11,17 @@ static int64_t head_dim(const ls_llm *m) { return m->head_dim ? m->head_dim : m-
 static int64_t ffn(const ls_llm *m) { return m->ffn ? m->ffn : 4 * m->hidden; }
 static int matrices(const ls_llm *m) { return m->gated ? 3 : 2; }
 
+/* Parameters, at least: where the exact number does not fit an integer. */
+static double about(const ls_llm *m)
+{
+    const double h = (double)m->hidden, w = m->head_dim ? (double)m->head_dim : h / (double)m->heads, a =
+        (double)m->heads;
+    const double latent = (double)(m->q_rank + m->kv_rank) * a * (double)(m->nope_dim + m->rope_dim + m->v_dim);
+    const double mlp = 3 * h * ((double)ffn(m) + (double)m->expert_ffn * (double)(m->experts + m->shared));
+    return (double)(m->layers + m->mtp) * (4 * h * a * w + latent + 2 * h * h + mlp) + 2 * h * (double)(m->vocab +
+        m->seq);
+}
+
 ls_status ls_llm_check(const ls_llm *m)
 {
     const struct { const char *name; int64_t v, least, most; } size[] = {
@@ -28,6 +39,13 @@ ls_status ls_llm_check(const ls_llm *m)
         { "dense_layers", m->dense_layers, 0, m->layers },
         { "mtp", m->mtp, 0, 64 },
         { "window", m->window, 0, 1 << 28 },
+        { "window_every", m->window_every, 0, 1 << 20 },
+        { "expert_ffn", m->expert_ffn, 0, 1 << 26 },
+        { "q_rank", m->q_rank, 0, 1 << 20 },
+        { "kv_rank", m->kv_rank, 0, 1 << 20 },
+        { "nope_dim", m->nope_dim, 0, 1 << 16 },
+        { "rope_dim", m->rope_dim, 0, 1 << 16 },
+        { "v_dim", m->v_dim, 0, 1 << 16 },
     };
     for (size_t i = 0; i < sizeof size / sizeof *size; i++)
         if (size[i].v < size[i].least || size[i].v > size[i].most)
@@ -44,6 +62,7 @@ ls_status ls_llm_check(const ls_llm *m)
         return ls_fail(LS_BAD_CONFIG, "%lld experts need topk and expert_ffn above 0", (long long)m->experts);
     if (m->kv_rank && (!m->nope_dim || !m->rope_dim || !m->v_dim))
         return ls_fail(LS_BAD_CONFIG, "kv_rank %lld needs nope_dim, rope_dim and v_dim above 0", (long long)m->kv_rank);
+    if (about(m) > 1e17) return ls_fail(LS_BAD_CONFIG, "about %.3g parameters; expected at most 1e17", about(m));
     return LS_OK;
 }
 
