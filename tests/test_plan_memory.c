@@ -9,8 +9,11 @@
 
 #include "plan/stage_memory.h"
 
-#define NEAR(a, b) do { const double x_ = (a), y_ = (b); \
-                        if (fabs(x_ - y_) > 1e-12 * fabs(y_)) fail_msg(#a " is %.17g, expected %.17g", x_, y_); } while (0)
+static void near(const char *what, double x, double y)
+{
+    if (fabs(x - y) > 1e-12 * fabs(y)) fail_msg("%s is %.17g, expected %.17g", what, x, y);
+}
+#define NEAR(a, b) near(#a, a, b)
 
 static ls_run run_of(const char *model)
 {
@@ -26,7 +29,8 @@ static ls_stage_memory stage(const ls_run *r, int i, ls_stage_shape *s)
     ls_layer_memory_of(r, &l);
     ls_stage_shape_of(r, i, s);
     ls_stage_memory_of(r, &l, s, &m);
-    NEAR(m.weights + m.gradients + m.optimizer + m.activations + m.logits + m.gathered + m.workspace + m.reserved, m.total);
+    NEAR(m.weights + m.gradients + m.optimizer + m.activations + m.logits + m.gathered + m.workspace + m.reserved,
+        m.total);
     return m;
 }
 
@@ -98,7 +102,8 @@ static void experts_have_their_own_replicas(void **state)
     ls_run r = run_of("mixtral-8x7b");
     ls_stage_shape s;
     (void)state;
-    const double experts = 32.0 * 8 * (double)ls_llm_expert_params(&r.m), shared = (double)ls_llm_params(&r.m) - experts;
+    const double experts = 32.0 * 8 * (double)ls_llm_expert_params(&r.m), shared = (double)ls_llm_params(&r.m) -
+        experts;
     r.d = 16, r.e = 8, r.zero = 1;
     const ls_stage_memory m = stage(&r, 0, &s);
     NEAR(m.weights, 2 * (shared + experts / 8));

@@ -193,6 +193,8 @@ typedef struct ls_layout_query {
     ls_objective objective;
     int top;              /* plans to return, with different degrees: 1 to LS_LAYOUT_TOP */
     unsigned schedules;   /* bit f: ls_pipe_form f; 0: those whose closed form has messages */
+    unsigned zeros, kept; /* bit z: ZeRO stage z; bit k: ls_recompute_kind k; 0: all */
+    ls_layout fixed;      /* t, p, c, e, d, micro: only these; 0: all */
     bool exhaustive;      /* evaluate every layout: nothing is left out by a bound */
     double scale[LS_RES_COUNT]; /* 0: 1 */
 } ls_layout_query;
@@ -213,8 +215,8 @@ typedef struct ls_layouts {
     int64_t legal, evaluated, too_large, bounded;             /* layouts */
 } ls_layouts;
 
-/* Every legal layout of the world. Layouts that a lower bound of their time (or memory) shows to be no better than those
- * found are left out, so the best are the same as with `exhaustive`, bit by bit, whatever the number of threads
+/* Every legal layout of the world. Layouts that a lower bound of their time (or memory) shows to be no better than
+ * those found are left out, so the best are the same as with `exhaustive`, bit by bit, whatever the number of threads
  * (ls_team_run). n = 0: none fits; ask again with the objective LS_LEAST_MEMORY and memory INFINITY for the nearest.
  * LS_BAD_CONFIG: the model is wrong, the world does not fit the topology or its device has no constants; no degrees
  * are legal. */

@@ -240,7 +240,8 @@ void ls_step_cost_from(const ls_run *r, const double *k, const ls_layer_cost *l,
     const double body = ls * (fwd + bwd + again + 2 * (tensor + exchange) + again_comm) + micro;
     const double slow = body + extra_head(r, l), fewer = body + (r->embedding_layers > 0 ? l->head / p : 0);
     const double hop_rate = 1e9 * k[LS_K_HOP_RATE] * (at.hop_out ? at.hop_net : at.hop_in);
-    const double hop = r->p > 1 ? 1e-6 * k[LS_K_HOP_LATENCY] + 2 * M * h / (r->sequence_parallel ? t : 1) / hop_rate : 0;
+    const double hop = r->p > 1 ? 1e-6 * k[LS_K_HOP_LATENCY] + 2 * M * h / (r->sequence_parallel ? t : 1) / hop_rate :
+        0;
     const double W = ls * k[LS_K_BACKWARD] * products, F = ls * (fwd + tensor + exchange), D =
         ls * (bwd + tensor + exchange) - W;
     *o = (ls_step_cost){ .forward = F, .input = D, .weight = W, .again = ls * (again + again_comm), .hop = hop,

@@ -46,8 +46,10 @@ static ls_status constants(const ls_layout_query *q, ls_problem *b)
     const ls_topo *t = q->topo;
     const ls_device *d = ls_device_find(t->device.name);
     if (!d)
-        return ls_fail(LS_BAD_CONFIG, "topology %s: no constants for device '%s': expected a name that begins with V100, "
-                       "A100, H100, H800, H200, B200, B300, GB200 or GB300; change device.name, or measure rows of it and "
+        return ls_fail(LS_BAD_CONFIG, "topology %s: no constants for device '%s': expected a name that begins with "
+            "V100, "
+                       "A100, H100, H800, H200, B200, B300, GB200 or GB300; change device.name, or measure rows of it "
+                       "and "
                        "run `make fit`", t->name, t->device.name);
     b->stack = ls_stack_of_device(d, q->model.experts > 0);
     b->device = *d;
@@ -85,7 +87,8 @@ static ls_status nodes(const ls_layout_query *q, ls_problem *b)
     const int64_t each = t->level[0].count, world = q->world, devices = ls_topo_devices(t);
     if (world < 1) return ls_fail(LS_BAD_CONFIG, "the world is %lld ranks; expected 1 or more", (long long)world);
     if (world > devices)
-        return ls_fail(LS_BAD_CONFIG, "world %lld does not fit topology %s, which has %lld devices: take a smaller world, "
+        return ls_fail(LS_BAD_CONFIG, "world %lld does not fit topology %s, which has %lld devices: take a smaller "
+            "world, "
                        "or a larger topology (--units N: so many of its highest unit)", (long long)world, t->name,
                        (long long)devices);
     if (world <= each) {
@@ -95,7 +98,8 @@ static ls_status nodes(const ls_layout_query *q, ls_problem *b)
     for (b->node = each; b->node > 0 && (world % b->node != 0 || world / b->node > devices / each);) b->node--;
     if (b->node * 8 < each * 7) {
         const int64_t below = world / each * each, above = below + each;
-        return ls_fail(LS_BAD_CONFIG, "world %lld does not fit topology %s: nodes of %lld devices are not filled evenly; "
+        return ls_fail(LS_BAD_CONFIG, "world %lld does not fit topology %s: nodes of %lld devices are not filled "
+            "evenly; "
                        "the nearest worlds that do are %lld and %lld", (long long)world, t->name, (long long)each,
                        (long long)below, (long long)above);
     }
@@ -106,14 +110,16 @@ ls_status ls_problem_of(const ls_layout_query *q, ls_problem *b)
 {
     *b = (ls_problem){ .q = q };
     LS_TRY(ls_llm_check(&q->model));
-    if (q->batch < 1) return ls_fail(LS_BAD_CONFIG, "the batch is %lld sequences; expected 1 or more", (long long)q->batch);
+    if (q->batch < 1) return ls_fail(LS_BAD_CONFIG, "the batch is %lld sequences; expected 1 or more",
+        (long long)q->batch);
     if (q->top < 1 || q->top > LS_LAYOUT_TOP)
         return ls_fail(LS_INVALID, "%d plans; expected 1 to %d", q->top, LS_LAYOUT_TOP);
     LS_TRY(nodes(q, b));
     LS_TRY(constants(q, b));
     b->memory = q->memory > 0 ? q->memory : q->topo->device.memory_bytes;
     if (!(b->memory > 0))
-        return ls_fail(LS_BAD_CONFIG, "topology %s does not state its device's memory: add device.memory, or give --memory",
+        return ls_fail(LS_BAD_CONFIG, "topology %s does not state its device's memory: add device.memory, or give "
+            "--memory",
                        q->topo->name);
     const unsigned usual = 1u << LS_PIPE_GPIPE | 1u << LS_PIPE_1F1B | 1u << LS_PIPE_INTERLEAVED | 1u << LS_PIPE_ZB_H1 |
                            1u << LS_PIPE_ZB_H2;
@@ -177,6 +183,14 @@ ls_refusal ls_schedule_refused(const ls_schedule *s, int64_t p, int64_t m)
 ls_refusal ls_zero_refused(int zero, int64_t replicas, int64_t m)
 {
     return (zero > 0 && replicas == 1) || (zero == 2 && m > 1) ? LS_REFUSE_ZERO : LS_REFUSE_NONE;
+}
+
+bool ls_zero_searched(const ls_problem *b, int zero) { return !b->q->zeros || b->q->zeros >> zero & 1u; }
+
+bool ls_kept_searched(const ls_problem *b, int kept)
+{
+    if (b->flash && kept == LS_KEEP_SELECTIVE) return false;
+    return !b->q->kept || b->q->kept >> kept & 1u;
 }
 
 /* Of the rate of a node's adapters: over how many ranks in consecutive nodes a group reaches. */

@@ -32,6 +32,9 @@ int ls_schedules_of(const ls_problem *b, int64_t p, ls_schedule out[LS_SCHEDULES
 ls_refusal ls_schedule_refused(const ls_schedule *s, int64_t p, int64_t m);
 /* LS_REFUSE_NONE or LS_REFUSE_ZERO. */
 ls_refusal ls_zero_refused(int zero, int64_t replicas, int64_t m);
+/* Whether the query has them; attention in one kernel keeps no scores, so that selective recomputation is none. */
+bool ls_zero_searched(const ls_problem *b, int zero);
+bool ls_kept_searched(const ls_problem *b, int kept);
 /* The layout as a run, legal or not; and its place again after a change of p_in or d_in. */
 void ls_layout_run(const ls_problem *b, const ls_layout *l, ls_run *out);
 void ls_layout_place(const ls_problem *b, const ls_layout *l, ls_spans *out);

@@ -52,11 +52,12 @@ static void visit_node(const ls_search *s, const ls_search_node *n, ls_search_vi
             if (r.p > 1 && r.form == LS_PIPE_DUALPIPE) *in_flight /= 2;
         }
         for (int kept = LS_KEEP_ALL; kept <= LS_KEEP_INPUTS; kept++) {
-            if (s->b.flash && kept == LS_KEEP_SELECTIVE) continue;
+            if (!ls_kept_searched(&s->b, kept)) continue;
             r.kept = (ls_recompute_kind)kept;
             for (r.zero = 0; r.zero <= 3; r.zero++) {
                 double bytes = 0;
-                if (ls_zero_refused(r.zero, r.d * r.c, m) != LS_REFUSE_NONE) continue;
+                if (!ls_zero_searched(&s->b, r.zero) || ls_zero_refused(r.zero, r.d * r.c, m) != LS_REFUSE_NONE)
+                    continue;
                 r.grad_bytes = r.zero >= 3 ? 4 : 2;
                 for (int k = 0; k < shapes.n; k++) {
                     ls_stage_memory stage;
@@ -174,8 +175,9 @@ ls_status ls_layout_search(const ls_layout_query *q, ls_layouts *out)
     if (st == LS_OK && out->legal == 0) {
         int most = LS_REFUSE_HEADS;
         for (int i = most; i < LS_REFUSE_COUNT; i++) most = out->refused[i] > out->refused[most] ? i : most;
-        st = ls_fail(LS_BAD_CONFIG, "%lld ranks and a batch of %lld have no legal layout: of %lld degrees most are refused "
-                     "because %s; take another world, batch or sequence length", (long long)q->world,
+        st = ls_fail(LS_BAD_CONFIG, "%lld ranks and a batch of %lld have no legal layout: of %lld degrees most are "
+            "refused "
+                     "because %s; take another world, batch, sequence length or degrees", (long long)q->world,
                      (long long)q->batch, (long long)out->degrees, ls_refusal_text((ls_refusal)most));
     }
     free(s->nodes);

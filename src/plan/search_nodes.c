@@ -71,18 +71,25 @@ int64_t ls_search_places(const ls_search *s, const ls_layout *l)
     return n;
 }
 
-static int kinds(const ls_search *s) { return s->b.flash ? 2 : 3; }
+static int kinds(const ls_search *s)
+{
+    int n = 0;
+    for (int k = LS_KEEP_ALL; k <= LS_KEEP_INPUTS; k++) n += ls_kept_searched(&s->b, k);
+    return n;
+}
 
 int64_t ls_search_leaves(const ls_search *s, const ls_layout *l, const ls_search_stages *st)
 {
     const int64_t m = micro_batches(s, l);
     int64_t schedules = 0, zeros = 0;
     for (int i = 0; i < st->n; i++) schedules += ls_schedule_refused(&st->schedule[i], l->p, m) == LS_REFUSE_NONE;
-    for (int z = 0; z <= 3; z++) zeros += ls_zero_refused(z, l->d * l->c, m) == LS_REFUSE_NONE;
+    for (int z = 0; z <= 3; z++) zeros += ls_zero_searched(&s->b, z) && ls_zero_refused(z, l->d * l->c, m) ==
+        LS_REFUSE_NONE;
     return ls_search_places(s, l) * schedules * kinds(s) * zeros;
 }
 
-/* A rank of some stage has at least the average of all stages: states in the highest ZeRO stage, one layer input each. */
+/* A rank of some stage has at least the average of all stages: states in the highest ZeRO stage, one layer input
+ * each. */
 static double least_memory(const ls_search *s, const ls_layout *l, const ls_search_layers *y)
 {
     const ls_llm *m = &s->b.q->model;
@@ -114,12 +121,20 @@ static ls_status add_node(ls_search *s, const ls_layout *l, uint32_t layer, ls_l
     return LS_OK;
 }
 
+/* Degrees that the query leaves free, or has fixed like this. */
+static bool asked(const ls_layout_query *q, const ls_layout *l)
+{
+    const ls_layout *f = &q->fixed;
+    return (!f->t || f->t == l->t) && (!f->p || f->p == l->p) && (!f->c || f->c == l->c) && (!f->e || f->e == l->e) &&
+           (!f->d || f->d == l->d);
+}
+
 /* Nodes of t, c, e and d: micro-batches, what of each group shares a node, and stages. */
 static ls_status add_places(ls_search *s, ls_layout l, ls_layouts *out)
 {
     const int64_t in = s->b.node, rest = s->b.q->world / (l.t * l.c);
     for (l.micro = 1; l.micro <= s->b.q->batch; l.micro++) {
-        if (s->b.q->batch % (l.micro * l.e) != 0) continue;
+        if (s->b.q->batch % (l.micro * l.e) != 0 || (s->b.q->fixed.micro && s->b.q->fixed.micro != l.micro)) continue;
         for (l.t_in = 1; l.t_in <= in; l.t_in++) {
             if (in % l.t_in != 0 || l.t % l.t_in != 0) continue;
             for (l.c_in = 1; l.t_in * l.c_in <= in; l.c_in++) {
@@ -131,7 +146,7 @@ static ls_status add_places(ls_search *s, ls_layout l, ls_layouts *out)
                         l.p = s->divisor[i];
                         l.d = rest / l.p;
                         if (rest % l.p != 0 || l.d % l.e != 0 || s->b.q->batch % (l.micro * l.d) != 0) continue;
-                        if (ls_degrees_refused(&s->b, &l) != LS_REFUSE_NONE) continue;
+                        if (!asked(s->b.q, &l) || ls_degrees_refused(&s->b, &l) != LS_REFUSE_NONE) continue;
                         if (!made) {
                             ls_run r;
                             LS_TRY(grow((void **)&s->layer, s->nlayers, &s->caplayers, sizeof *s->layer));
@@ -159,7 +174,7 @@ static ls_status add_degrees(ls_search *s, int64_t t, int64_t c, int64_t e, ls_l
     for (int i = 0; i < s->ndivisors; i++) {
         const int64_t p = s->divisor[i];
         const ls_layout l = { .t = t, .c = c, .e = e, .p = p, .d = rest / p };
-        if (rest % p != 0 || l.d % e != 0) continue;
+        if (rest % p != 0 || l.d % e != 0 || !asked(s->b.q, &l)) continue;
         const ls_refusal why = ls_degrees_refused(&s->b, &l);
         out->degrees++;
         if (why == LS_REFUSE_NONE) out->legal_degrees++;

@@ -25,7 +25,8 @@ void ls_layer_memory_of(const ls_run *r, ls_layer_memory *o)
     const double sp = ls_layer_bytes(m, tokens, r->t, true), outside = 10 * n * h; /* of norms and dropouts */
     o->kept_dense = gpt ? ls_activation_bytes(m, r->micro, r->t, r->sequence_parallel, LS_KEEP_SELECTIVE) / (double)r->c
                         : r->sequence_parallel ? sp : sp + outside * (1 - 1 / t);
-    o->kept_sparse = E > 0 ? ls_layer_bytes(m, tokens, r->t, false) + (r->sequence_parallel ? 0 : outside * (1 - 1 / t)) : 0;
+    o->kept_sparse = E > 0 ? ls_layer_bytes(m, tokens, r->t, false) + (r->sequence_parallel ? 0 : outside * (1 -
+        1 / t)) : 0;
     o->scores = r->flash ? 0 : 5 * (double)m->heads * (double)m->seq * n / t;
 }
 

@@ -22,8 +22,8 @@ typedef struct ls_stage_memory {
     double dense, sparse; /* layers of the rank */
 } ls_stage_memory;
 
-/* cuBLAS and Transformer Engine on Hopper, as rows of Megatron-LM's integration runs have it (memory.c); BLOOM's devices
- * have 2 GB more in use than the allocator gave out. */
+/* cuBLAS and Transformer Engine on Hopper, as rows of Megatron-LM's integration runs have it (memory.c); BLOOM's
+ * devices have 2 GB more in use than the allocator gave out. */
 #define LS_WORKSPACE_BYTES 112e6
 #define LS_RESERVED_BYTES  2e9
 

@@ -1,0 +1,72 @@
+#!/bin/bash
+# test_cmd_plan.sh -- lockstep plan MODEL --topology T: plans whose parts sum to the step, one JSON object with the figures of
+# the text, the same to the byte with 1 and 2 threads and without bounds, questions, and errors that say what to do.
+#
+#   tests/test_cmd_plan.sh BUILD
+. "$(dirname "$0")/harness.sh"
+lockstep=$build/lockstep
+clusters=$source_dir/recipes/clusters
+cd "$tmp" || exit 1
+plan() { timeout -k 5 120 "$lockstep" plan "$@"; }
+json() { python3 -c "import json,sys; j = json.load(open(sys.argv[1])); print($2)" "$1"; }
+
+# --- a plan
+plan llama3-70b --topology h100-8 --world 512 --batch 1024 --sensitivity --json >plan.json || exit 1
+plan llama3-70b --topology h100-8 --world 512 --batch 1024 --sensitivity >plan.txt || exit 1
+claim 'parts sum to the step, to 1e-12' test "$(json plan.json 'all(abs(sum(p["parts_s"].values()) - p["step_s"]) <= 1e-12 * p["step_s"] for p in j["plans"])')" = True
+claim 'degrees are the world' test "$(json plan.json 'all(p["tp"] * p["pp"] * p["cp"] * p["dp"] == 512 for p in j["plans"])')" = True
+claim 'the best comes first' test "$(json plan.json '[p["step_s"] for p in j["plans"]] == sorted(p["step_s"] for p in j["plans"]) and len(j["plans"])')" = 5
+claim 'memory is that of the fullest stage, whose parts sum' test "$(json plan.json 'max(s["total"] for s in j["stages"]) == j["plans"][0]["memory_bytes"] and all(abs(sum(v for k, v in s.items() if k not in ("total", "layers", "in_flight")) - s["total"]) < 1 for s in j["stages"])')" = True
+claim 'all layers are on some stage' test "$(json plan.json 'sum(s["layers"] for s in j["stages"])')" = 80
+claim 'each layout is accounted for' test "$(json plan.json '(lambda c: c["layouts"] == c["evaluated"] + c["do_not_fit"] + c["bounded"] and c["bounded"] > 0)(j["certificate"])')" = True
+claim 'each factorisation, too' test "$(json plan.json '(lambda c: c["factorisations"] == c["legal_factorisations"] + sum(c["refused"].values()))(j["certificate"])')" = True
+claim 'no neighbour is better' test "$(json plan.json 'all(n["refused"] or not n["fits"] or n["plan"]["step_s"] >= j["plans"][0]["step_s"] for n in j["neighbours"]) and len(j["neighbours"]) > 8')" = True
+claim 'more of a resource is no slower, and another plan no worse' test "$(json plan.json 'all(r["best_plan_s"] <= r["same_plan_s"] <= j["plans"][0]["step_s"] for r in j["ten_percent_more"]) and len(j["ten_percent_more"])')" = 7
+claim 'an interval, and the null model' test "$(json plan.json 'j["step_low90_s"] < j["plans"][0]["step_s"] < j["step_high90_s"] and j["null_step_s"] > 0')" = True
+claim 'text has the figures of JSON' grep -q "^step: $(json plan.json '"%.3f" % j["plans"][0]["step_s"]' | sed 's/0*$//') s, 90 % interval" plan.txt
+claim 'both conventions of MFU' grep -q '^MFU: .* attention as if not causal (Megatron-LM, NeMo), .* causal (Megatron-Bridge)$' plan.txt
+for words in 'where a step' 'memory of a rank by stage' '^why not' '^10 % more of a resource' '^certificate: ' 'null model: '; do claim "text has '$words'" grep -q "$words" plan.txt; done
+claim 'the same with one thread, to the byte' cmp plan.txt <(plan llama3-70b --topology h100-8 --world 512 --batch 1024 --sensitivity --threads 1)
+claim 'the same with two' cmp plan.txt <(plan llama3-70b --topology h100-8 --world 512 --batch 1024 --sensitivity --threads 2)
+plan llama3-70b --topology h100-8 --world 512 --batch 1024 --sensitivity --exhaustive >all.txt
+claim 'the same plans where each layout is evaluated' cmp <(grep -v 'legal layouts:' plan.txt) <(grep -v 'legal layouts:' all.txt)
+claim 'which leaves none out' grep -q ', 0 left out since' all.txt
+claim '405B on 16,384 devices, within a second of processor time' bash -c "ulimit -t 2; '$lockstep' plan llama3-405b --topology h100-8 --world 16384 | grep -q '^certificate: '"
+
+# --- what is asked for
+claim 'degrees that are given' test "$(plan llama3-8b --topology h100-8 --world 64 --tp 4 --pp 2 --zero 1 --micro-batch 1 --json >given.json; json given.json '[(p["tp"], p["pp"], p["zero"], p["micro_batch"]) for p in j["plans"]] == [(4, 2, 1, 1)] * len(j["plans"])')" = True
+claim 'a schedule that is given' has_line '1f1b' plan llama3-8b --topology h100-8 --world 64 --pp 2 --schedules 1f1b
+claim 'less memory as the objective' test "$(plan llama3-8b --topology h100-8 --objective memory --json >least.json; plan llama3-8b --topology h100-8 --json >fast.json; python3 -c 'import json; a, b = (json.load(open(f))["plans"][0] for f in ("least.json", "fast.json")); print(a["memory_bytes"] < b["memory_bytes"] and a["step_s"] > b["step_s"])')" = True
+plan llama3-8b --topology h100-8 --world 64 --batch 256 --want-mfu 0.5 --json >want.json
+claim 'the smallest cluster for an MFU' test "$(json want.json 'j["answer"] == min(w["world"] for w in j["worlds"] if w["plan"] and w["plan"]["mfu_full_attention"] >= .5)')" = True
+plan llama3-8b --topology h100-8 --world 64 --batch 256 --objective cost --json >cost.json
+claim 'the cheapest cluster' test "$(json cost.json '(lambda f: f[j["answer"]] == min(f.values()))({w["world"]: w["world"] * w["plan"]["step_s"] for w in j["worlds"] if w["plan"]})')" = True
+claim 'what no cluster has' has_line 'none of these, up to 16 ranks' plan llama3-8b --topology h100-8 --world 16 --want-mfu 0.99
+
+# --- models
+cat >config.json <<'JSON'
+{
+  "model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32,
+  "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256, "max_position_embeddings": 8192
+}
+JSON
+plan ./config.json --topology h100-8 --world 64 --json >file.json
+plan llama3-8b --topology h100-8 --world 64 --json >preset.json
+claim 'a config.json has the plans of its preset' test "$(json file.json 'j["plans"]')" = "$(json preset.json 'j["plans"]')"
+plan --layers 32 --hidden 4096 --heads 32 --kv-heads 8 --ffn 14336 --vocab 128256 --gated --seq 8192 --topology h100-8 --world 64 --json >sizes.json
+claim 'so have sizes of the command line' test "$(json sizes.json 'j["plans"]')" = "$(json preset.json 'j["plans"]')"
+sed -i 's/"llama"/"lama"/' config.json
+claim 'an unknown architecture, with its line' fails_with 78 "config.json:2: architecture 'lama' is not known, the nearest is llama" plan ./config.json
+claim 'no file' fails_with 74 'absent/config.json' plan ./absent
+
+# --- bad input
+claim 'a world that does not fit a file' fails_with 78 'world 64 does not fit topology h100-8, which has 32 devices' plan llama3-8b --topology "$clusters/h100-8.yaml" --world 64
+claim 'which more units make room for' has_line '64 ranks on h100-8' plan llama3-8b --topology "$clusters/h100-8.yaml" --world 64 --units 8
+claim 'nodes that are not filled' fails_with 78 'the nearest worlds that do are 96 and 104' plan llama3-8b --topology h100-8 --world 100
+claim 'heads that no degree divides' fails_with 78 'tp does not divide the heads' plan llama3-8b --topology h100-8 --world 8 --batch 1 --tp 8 --heads 30 --kv-heads 30 --head-dim 128
+claim 'memory that no layout fits: the nearest miss, and by how much' fails_with 78 'there are 80.00 GB; the nearest miss, by 840.90 GB, is tp 8' plan llama3-405b --topology h100-8 --world 8
+claim 'memory without a unit' fails_with 64 '--memory 80: ' plan llama3-8b --topology h100-8 --memory 80
+claim 'a schedule that is none' fails_with 64 "there is no 'zb-h9'" plan llama3-8b --topology h100-8 --schedules 1f1b,zb-h9
+claim 'a world without a cluster' fails_with 64 '--world needs a cluster' plan llama3-8b --world 8
+claim 'no such cluster' fails_with 74 'no cluster of that name' plan llama3-8b --topology h900
+finish
