@@ -14,7 +14,7 @@ NINJA    = $(if $(TTY),ninja -C $(1) $(2),ninja --quiet -C $(1) $(2) | grep -v '
 MAKEME  := $(MAKE) --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build labs train test test-clang test-fresh test-long mutate verify bench bench-peers bench-train bench-zero bench-zero-hosts bench-parallel bench-ckpt check fit book book-test results deb asan tsan fuzz install clean
+.PHONY: help setup build labs train test test-clang test-fresh test-long mutate verify bench bench-peers bench-train bench-zero bench-zero-hosts bench-parallel bench-plan bench-ckpt check fit book book-test results deb asan tsan fuzz install clean
 
 help:
 	@echo 'make train             set up, build, a GPT learns English on 2 ranks         (RECIPE=..., ARGS="--train.steps 500")'
@@ -28,6 +28,7 @@ help:
 	@echo 'make bench-zero        ZeRO beside DDP: steps, memory                   (ARGS="--passes 3")'
 	@echo 'make bench-zero-hosts  DDP, HSDP and FSDP over two emulated hosts, and their predictions  (needs root)'
 	@echo 'make bench-parallel    ranks that divide layers, sequences, experts, beside PyTorch  (ARGS="--only experts")'
+	@echo 'make bench-plan        the event engine: events per second, 2^20 ranks, a step of 16,384 ranks'
 	@echo 'make bench-ckpt        checkpoints beside dd, memcpy, PyTorch            (ARGS="--turns 1")'
 	@echo 'make labs              claims about distributed training, with their controls, and the exercises of the labs'
 	@echo 'make check             style, floors, system calls, exports, public headers, documentation'
@@ -134,6 +135,9 @@ bench-zero-hosts: build
 bench-parallel: build
 	@bench/train/build $(BUILD)
 	@bench/parallel --build $(BUILD) $(ARGS)
+
+bench-plan: build
+	@$(BUILD)/bench/bench_sim $(ARGS)
 
 bench-ckpt: build
 	@bench/train/build $(BUILD)
