@@ -83,7 +83,7 @@ static void chains_take_what_the_closed_form_says(void **state)
     const size_t S = 720720;
     for (int n = 2; n <= 40; n += n < 8 ? 1 : 8)
         for (double alpha = 4e-5; alpha < 1e-3; alpha *= 3) {
-            const ls_des_net net = { .latency_s = alpha, .bytes_per_s = 1e9, .gap_s = alpha, .sharing = LS_DES_FIFO };
+            const ls_des_net net = { .latency_s = alpha, .bytes_per_s = 1e9, .gap = 1, .sharing = LS_DES_FIFO };
             double least = (double)INFINITY;
             for (int C = 1; C <= 36; C++) {
                 const double got = simulated("chain", LS_BROADCAST, n, C, 1, S, 0, &net);

@@ -144,7 +144,7 @@ static void messages_of_a_rank_leave_one_after_another(void **state)
     for (int how = LS_DES_FREE; how <= LS_DES_FIFO; how++) {
         const uint32_t place[] = { 2, 0, 1 };
         ls_des_model m = model_of(3, all, shared((ls_des_sharing)how));
-        m.net.gap_s = 0.25; /* after the bytes of the first, before those of the second */
+        m.net.gap = 0.5; /* after the bytes of the first, before those of the second */
         run(&m);
         NEAR(ends[1], 1.5);
         NEAR(ends[2], 3.75);
@@ -448,7 +448,9 @@ static void says_what_is_wrong(void **state)
     m.jitter = 2;
     fails(&m, LS_INVALID, "a jitter of 2");
     m = model_of(2, waits, (ls_des_net){ .bytes_per_s = 0 });
-    fails(&m, LS_INVALID, "a network of 0 s, 0 bytes/s and a gap of 0 s");
+    fails(&m, LS_INVALID, "a network of 0 s and 0 bytes/s");
+    m = model_of(2, waits, (ls_des_net){ .bytes_per_s = 1, .gap = 2 });
+    fails(&m, LS_INVALID, "a gap of 2: expected 0 to 1");
     const ls_topo t = two_nodes(false, 1);
     const ls_des_op *const nine[9] = { end, end, end, end, end, end, end, end, end };
     m = model_of(9, nine, (ls_des_net){ .topo = &t });

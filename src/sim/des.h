@@ -57,7 +57,7 @@ typedef struct ls_des_failure {
 typedef struct ls_des_net {
     const ls_topo *topo;   /* borrowed; NULL: every pair of places has the latency and rate that follow */
     double latency_s, bytes_per_s; /* INFINITY: bytes take no time */
-    double gap_s;          /* without topology: how long a message holds its ports besides its bytes; latency_s is
+    double gap;            /* which part of its latency a message holds ports for, besides its bytes, 0 to 1. 1 is
                             * Hockney's model, in which a rank sends when the message before has arrived */
     ls_des_sharing sharing;
     const ls_des_failure *failure; /* [nfailures], borrowed; with LS_DES_FIFO */

@@ -164,7 +164,7 @@ static bool is_like(const folder *f, uint32_t p)
         }
         const uint32_t to = target_of(m, p, a), there = target_of(m, q, a);
         if (to >= m->n || there >= m->n || f->class_of[to] != f->class_of[there]) return false;
-        for (uint32_t k = 0; k < i; k++) {
+        for (uint32_t k = 0; p == q && k < i; k++) { /* of the first; then it holds for those that are like it */
             const ls_des_op b = f->named[l->first + k];
             if (b.kind == a.kind && b.via == a.via && f->class_of[target_of(m, p, b)] == f->class_of[to]) return false;
         }

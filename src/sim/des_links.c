@@ -84,13 +84,12 @@ static ls_status check_failures(const ls_des_links *l)
 
 static ls_status make(ls_des_links *l)
 {
+    if (!(l->net.gap >= 0 && l->net.gap <= 1)) return ls_fail(LS_INVALID, "a gap of %g: expected 0 to 1", l->net.gap);
     if (l->net.topo) LS_TRY(from_topology(l));
     else {
-        if (!(l->net.latency_s >= 0) || !isfinite(l->net.latency_s) || !(l->net.bytes_per_s > 0) ||
-            !(l->net.gap_s >= 0))
-            return ls_fail(LS_INVALID, "a network of %g s, %g bytes/s and a gap of %g s: expected 0 or more, above 0, "
-                           "and 0 or more", l->net.latency_s, l->net.bytes_per_s, l->net.gap_s);
-        l->gap_s = l->net.gap_s;
+        if (!(l->net.latency_s >= 0) || !isfinite(l->net.latency_s) || !(l->net.bytes_per_s > 0))
+            return ls_fail(LS_INVALID, "a network of %g s and %g bytes/s: expected 0 or more, and above 0",
+                           l->net.latency_s, l->net.bytes_per_s);
         l->nlevels = 1;
         l->latency_s[0] = l->net.latency_s;
         l->devices[0] = l->places;
@@ -148,7 +147,7 @@ double ls_des_links_free_send(const ls_des_links *l, uint32_t a, uint32_t b, dou
     const int meet = ls_des_links_meet(l, a, b);
     const double start = t > *port ? t : *port;
     const double takes = bytes * ls_des_links_pace(l, a, b, meet) * factor;
-    *port = start + takes + l->gap_s * factor;
+    *port = start + takes + l->net.gap * l->latency_s[meet] * factor;
     return start + takes + l->latency_s[meet] * factor;
 }
 
@@ -171,6 +170,7 @@ static double after_failures(const ls_des_links *l, const ls_des_layer *a, uint3
 double ls_des_links_send(ls_des_links *l, uint32_t a, uint32_t b, double t, double bytes, double factor)
 {
     const int meet = ls_des_links_meet(l, a, b);
+    const double gap = l->net.gap * l->latency_s[meet];
     double start = t, most = 0;
     for (int i = 0; i < l->nlayers; i++) {
         const ls_des_layer *at = &l->layer[i];
@@ -194,8 +194,8 @@ double ls_des_links_send(ls_des_links *l, uint32_t a, uint32_t b, double t, doub
         const ls_des_layer *at = &l->layer[i];
         if (!is_on_way(at, meet)) continue;
         const double out = pace_of(at, a / at->each), in = pace_of(at, b / at->each);
-        at->free[a / at->each] = start + (bytes * out + l->gap_s) * factor;
-        at->free[at->ports + b / at->each] = start + (bytes * in + l->gap_s) * factor;
+        at->free[a / at->each] = start + (bytes * out + gap) * factor;
+        at->free[at->ports + b / at->each] = start + (bytes * in + gap) * factor;
         most = out > most ? out : most;
         most = in > most ? in : most;
     }

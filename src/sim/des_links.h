@@ -33,7 +33,7 @@ typedef struct ls_des_links {
     uint32_t places;
     ls_des_layer layer[LS_DES_LAYERS];
     int nlayers;
-    double latency_s[LS_TOPO_MOST_LEVELS], gap_s;
+    double latency_s[LS_TOPO_MOST_LEVELS];
     uint32_t devices[LS_TOPO_MOST_LEVELS]; /* places in a unit that level l makes */
     int nlevels;
     /* LS_DES_FAIR: */

@@ -55,7 +55,7 @@ static ls_status begin(sim *x)
     }
     x->flat = m->net.sharing != LS_DES_FAIR && !m->net.topo && !m->place && m->net.nfailures == 0;
     x->latency = m->net.latency_s;
-    x->gap = m->net.gap_s;
+    x->gap = m->net.gap * m->net.latency_s;
     x->pace = 1.0 / m->net.bytes_per_s;
     return LS_OK;
 }
