@@ -7,7 +7,6 @@
 
 #include "lockstep/pipe.h"
 #include "report/mfu.h"
-#include "train/dry.h"
 #include "train/memory.h"
 
 const char *ls_step_axes_text(const int size[LS_AXES], unsigned mask, char *buf, size_t n)
@@ -42,8 +41,7 @@ static int by_calls(const void *a, const void *b)
     return x->bytes < y->bytes ? 1 : -1;
 }
 
-/* Along which axes the ranks of a group differ. */
-static ls_status axes_of(const ls_group *g, const int size[LS_AXES], ls_step_row *out)
+ls_status ls_step_axes_of(const ls_group *g, const int size[LS_AXES], ls_step_row *out)
 {
     int first[LS_AXES], other[LS_AXES], spanned = 1;
     out->axes = 0;
@@ -69,9 +67,7 @@ static double sum(const size_t *counts, int n)
     return all;
 }
 
-/* Of an all_to_all with counts, what this rank has for all, with as much going out as coming in: a dry world counts the
- * rows of experts that may come in the worst case, on one of the two sides. */
-static double vector_bytes(const ls_recorded *r)
+double ls_step_vector_bytes(const ls_recorded *r)
 {
     const int n = ls_group_size(r->group);
     if (r->coll != LS_ALL_TO_ALL || !r->counts) return (double)r->bytes;
@@ -95,12 +91,12 @@ static ls_status sum_up(const ls_train_config *c, const ls_plan *p, ls_world *w,
     const int n = ls_world_recorded(w, &had);
     for (int i = 0; i < n; i++) {
         ls_step_row like = { .coll = had[i].coll };
-        LS_TRY(axes_of(had[i].group, p->size, &like));
+        LS_TRY(ls_step_axes_of(had[i].group, p->size, &like));
         if (like.coll == LS_SENDRECV) like.how = neighbours(c, p, like.axes);
         if (!like.axes || !is_sent(&had[i])) continue;
         ls_step_row *r = row_like(out, &like);
         if (!r) return ls_fail(LS_INTERNAL, "more than %d kinds of collectives in a step", LS_STEP_ROWS);
-        r->of_stage[stage] += vector_bytes(&had[i]);
+        r->of_stage[stage] += ls_step_vector_bytes(&had[i]);
         calls[r - out->row]++;
     }
     for (int i = 0; i < out->n; i++) {
@@ -113,62 +109,79 @@ static ls_status sum_up(const ls_train_config *c, const ls_plan *p, ls_world *w,
 
 /* --- a dry step ------------------------------------------------------------------------------------- */
 
-/* Every rank on a node of its own, so that no collective is left out because ranks share memory; the algorithm does not
- * matter, and is named so that none is searched for. */
-static ls_status record(const ls_train_config *c, const ls_model_config *mc, const ls_plan *p, int stage,
-                        const int *node,
-                        ls_step_traffic *out)
+ls_status ls_step_dry_begin(const ls_train_config *c, int ranks, ls_step_dry *out)
 {
-    ls_train_dry d = { 0 };
-    ls_world_opts o = ls_train_dry_opts(c);
-    o.transport = NULL;
-    o.algo = "ring,all_to_all=pairwise,broadcast=chain,reduce=chain,gather=linear,scatter=linear,barrier=dissemination";
-    ls_status st = ls_train_dry_open(c, mc, stage * (out->ranks / p->size[LS_AXIS_PP]), out->ranks, node, &o, &d);
-    for (int step = 1; st == LS_OK && step <= 3; step++) { /* in the second one buckets are rebuilt */
-        ls_world_record_clear(d.w);
-        st = ls_train_dry_step(c, &d, p->micro_batch > 0 ? p->micro_batch : 1);
-    }
-    if (st == LS_OK) st = sum_up(c, p, d.w, stage, out);
-    ls_train_dry_close(&d);
-    return st;
+    *out = (ls_step_dry){ .c = *c, .ranks = ranks };
+    ls_train_config *mine = &out->c;
+    if (c->parallel.pp > LS_STEP_STAGES)
+        return ls_fail(LS_UNSUPPORTED, "parallel.pp is %lld: at most %d stages can be placed",
+                       (long long)c->parallel.pp, LS_STEP_STAGES);
+    /* a plan needs no data */
+    if (mine->model.vocab_size && (!mine->data.path || !*mine->data.path)) mine->data.path = "not read";
+    LS_TRY(ls_train_config_check(mine, ranks));
+    LS_TRY(ls_train_plan(mine, ranks, &out->plan));
+    LS_TRY(ls_train_model(mine, mine->model.vocab_size ? NULL : &out->source, &out->mc));
+    LS_TRY(ls_model_resolve(&out->mc, &out->whole));
+    out->node = malloc((size_t)ranks * sizeof *out->node);
+    for (int r = 0; out->node && r < ranks; r++) out->node[r] = r;
+    return out->node ? LS_OK : ls_fail(LS_NO_MEMORY, "%d ranks", ranks);
 }
 
-static ls_status record_stages(const ls_train_config *c, const ls_model_config *mc, const ls_plan *p,
-                               ls_step_traffic *out)
+/* Every rank on a node of its own, so that no collective is left out because ranks share memory; the algorithm does not
+ * matter, and is named so that none is searched for: those of few steps, whose schedules are there soon. */
+ls_status ls_step_dry_open(const ls_step_dry *s, int stage, ls_train_dry *d)
 {
-    int *node = malloc((size_t)out->ranks * sizeof *node);
-    ls_status st = node ? LS_OK : ls_fail(LS_NO_MEMORY, "%d ranks", out->ranks);
-    for (int r = 0; node && r < out->ranks; r++) node[r] = r;
-    for (int s = 0; st == LS_OK && s < p->size[LS_AXIS_PP]; s++) st = record(c, mc, p, s, node, out);
-    free(node);
+    ls_world_opts o = ls_train_dry_opts(&s->c);
+    o.transport = NULL;
+    o.algo = "halving_doubling,all_to_all=pairwise,broadcast=tree,reduce=tree,gather=linear,scatter=linear,"
+             "barrier=dissemination";
+    return ls_train_dry_open(&s->c, &s->mc, stage * (s->ranks / s->plan.size[LS_AXIS_PP]), s->ranks, s->node, &o, d);
+}
+
+ls_status ls_step_dry_step(const ls_step_dry *s, ls_train_dry *d)
+{
+    ls_world_record_clear(d->w);
+    return ls_train_dry_step(&s->c, d, s->plan.micro_batch > 0 ? s->plan.micro_batch : 1);
+}
+
+void ls_step_dry_end(ls_step_dry *s)
+{
+    ls_source_free(&s->source);
+    free(s->node);
+    s->node = NULL;
+}
+
+void ls_step_dry_work(const ls_step_dry *s, double *flops, double *tokens, const char **of)
+{
+    const int64_t T = ls_train_is_lm(&s->c) ? ls_train_seq_len(&s->c) : 0;
+    ls_mfu f;
+    ls_mfu_count(&s->whole, ls_model_count(&s->mc), T, &f);
+    *of = T ? "tokens" : "samples";
+    *tokens = (double)s->c.train.global_batch * (double)(T ? T : 1);
+    *flops = f.flops * *tokens;
+}
+
+static ls_status record(const ls_step_dry *s, int stage, ls_step_traffic *out)
+{
+    ls_train_dry d = { 0 };
+    ls_status st = ls_step_dry_open(s, stage, &d);
+    for (int step = 1; st == LS_OK && step <= LS_STEP_SETTLED; step++) st = ls_step_dry_step(s, &d);
+    if (st == LS_OK) st = sum_up(&s->c, &s->plan, d.w, stage, out);
+    ls_train_dry_close(&d);
     return st;
 }
 
 ls_status ls_step_traffic_of(const ls_train_config *c, int ranks, ls_step_traffic *out)
 {
-    ls_train_config mine = *c;
-    ls_source source = { 0 };
-    ls_model_config mc, whole;
-    ls_plan plan;
-    ls_mfu f;
+    ls_step_dry s;
     *out = (ls_step_traffic){ .ranks = ranks };
-    if (c->parallel.pp > LS_STEP_STAGES)
-        return ls_fail(LS_UNSUPPORTED, "parallel.pp is %lld: at most %d stages can be placed", (long long)c->parallel.pp, LS_STEP_STAGES);
-    if (mine.model.vocab_size && (!mine.data.path || !*mine.data.path)) mine.data.path = "not read"; /* a plan needs no data */
-    LS_TRY(ls_train_config_check(&mine, ranks));
-    LS_TRY(ls_train_plan(&mine, ranks, &plan));
-    memcpy(out->size, plan.size, sizeof out->size);
-    ls_status st = ls_train_model(&mine, mine.model.vocab_size ? NULL : &source, &mc);
-    if (st == LS_OK) st = ls_model_resolve(&mc, &whole);
-    if (st == LS_OK) st = record_stages(&mine, &mc, &plan, out);
+    ls_status st = ls_step_dry_begin(c, ranks, &s);
+    memcpy(out->size, s.plan.size, sizeof out->size);
+    for (int k = 0; st == LS_OK && k < s.plan.size[LS_AXIS_PP]; k++) st = record(&s, k, out);
     if (st == LS_OK) {
-        const int64_t T = ls_train_is_lm(c) ? ls_train_seq_len(c) : 0;
-        ls_mfu_count(&whole, ls_model_count(&mc), T, &f);
-        out->of = T ? "tokens" : "samples";
-        out->tokens = (double)c->train.global_batch * (double)(T ? T : 1);
-        out->flops = f.flops * out->tokens;
+        ls_step_dry_work(&s, &out->flops, &out->tokens, &out->of);
         qsort(out->row, (size_t)out->n, sizeof *out->row, by_calls);
     }
-    ls_source_free(&source);
+    ls_step_dry_end(&s);
     return st;
 }

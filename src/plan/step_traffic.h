@@ -1,13 +1,14 @@
 /* step_traffic.h -- what the ranks of a configuration send each other in a training step, by axis of the mesh.
  *
  * A step of a dry world says it: the calls of a real rank, with their groups and bytes, one rank of each pipeline
- * stage.
- * The other ranks of a stage are taken to call what that one calls, and experts to get equally many tokens.
+ * stage. The other ranks of a stage are taken to call what that one calls, and experts to get equally many tokens.
  */
 #ifndef LS_PLAN_STEP_TRAFFIC_H
 #define LS_PLAN_STEP_TRAFFIC_H
 #include "lockstep/mesh.h"
 #include "train/config.h"
+#include "train/dry.h"
+#include "train/source.h"
 
 #define LS_STEP_ROWS   32
 #define LS_STEP_STAGES 64
@@ -46,5 +47,33 @@ ls_status ls_step_traffic_of(const ls_train_config *c, int ranks, ls_step_traffi
 
 /* "tp", "dp x ep", "all": the axes of `mask` that have several ranks, into buf; returns buf. */
 const char *ls_step_axes_text(const int size[LS_AXES], unsigned mask, char *buf, size_t n);
+
+/* --- dry steps, for others who read them ------------------------------------------------------------ */
+
+typedef struct ls_step_dry {
+    ls_train_config c;       /* checked */
+    ls_source source;
+    ls_model_config mc, whole; /* whole: resolved */
+    ls_plan plan;
+    int ranks, *node;        /* owned */
+} ls_step_dry;
+
+#define LS_STEP_SETTLED 3 /* from this step on they do not differ: buckets are rebuilt in the second one */
+
+/* The failures of ls_step_traffic_of. To be ended also after a failure. */
+ls_status ls_step_dry_begin(const ls_train_config *c, int ranks, ls_step_dry *out);
+void ls_step_dry_end(ls_step_dry *s);
+/* A rank of a stage; ls_train_dry_close, also after a failure. */
+ls_status ls_step_dry_open(const ls_step_dry *s, int stage, ls_train_dry *d);
+/* One step, whose calls replace those that were recorded before. */
+ls_status ls_step_dry_step(const ls_step_dry *s, ls_train_dry *d);
+/* flops, tokens and of, as in ls_step_traffic. */
+void ls_step_dry_work(const ls_step_dry *s, double *flops, double *tokens, const char **of);
+/* Along which axes the ranks of a group differ, into out->axes and out->ends. LS_UNSUPPORTED: it is a part of an
+ * axis. */
+ls_status ls_step_axes_of(const ls_group *g, const int size[LS_AXES], ls_step_row *out);
+/* Bytes of a call's vector. Of an all_to_all with counts, what this rank has for all, with as much going out as
+ * coming in: a dry world counts the rows of experts that may come in the worst case, on one of the two sides. */
+double ls_step_vector_bytes(const ls_recorded *r);
 
 #endif
