@@ -145,11 +145,18 @@ typedef struct staged {
     ls_parallel *par;
     int64_t rows, tokens; /* of a micro-batch */
     ls_stage_pass *alive; /* [ntapes] */
+    const ls_train_dry *d;
 } staged;
+
+static void tell(const staged *s, const ls_pipe_action *a)
+{
+    if (s->d->on_action) s->d->on_action(s->d->arg, a);
+}
 
 static ls_status stage_forward(void *arg, const ls_pipe_action *a, ls_pipe_data *data)
 {
     const staged *s = arg;
+    tell(s, a);
     ls_tape_pack_begin(s->par->tape[0]);
     return ls_parallel_stage_forward(s->par, a, s->rows, s->tokens, NULL, NULL, data, &s->alive[a->slot]);
 }
@@ -158,6 +165,7 @@ static ls_status stage_backward(void *arg, const ls_pipe_action *a, ls_pipe_data
 {
     static const float scale = 1.0f;
     const staged *s = arg;
+    tell(s, a);
     return ls_parallel_stage_backward(s->par, a, &s->alive[a->slot], &scale, data);
 }
 
@@ -171,7 +179,7 @@ static size_t stage_edge(void *arg, int number, int micro_batch, ls_dtype *dtype
 static ls_status run_stages(const ls_train_config *c, ls_train_dry *d, int64_t rows, bool evaluate)
 {
     static const ls_pipe_work work = { NULL, stage_forward, stage_backward, stage_edge };
-    staged s = { .par = &d->par, .rows = rows, .tokens = ls_train_is_lm(c) ? ls_train_seq_len(c) : 0,
+    staged s = { .par = &d->par, .d = d, .rows = rows, .tokens = ls_train_is_lm(c) ? ls_train_seq_len(c) : 0,
                  .alive = calloc((size_t)d->par.ntapes, sizeof *s.alive) };
     if (!s.alive) return ls_fail(LS_NO_MEMORY, "a list of %d micro-batches", d->par.ntapes);
     for (int i = 0; i < d->par.ntapes; i++) ls_tape_set_grad(d->par.tape[i], !evaluate);

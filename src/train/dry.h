@@ -24,6 +24,9 @@ typedef struct ls_train_dry {
     int micro_batches; /* of a step */
     int threads;       /* that this thread's loops took before: the rank's are those that it would have */
     double (*words)[LS_TRAIN_WORDS];
+    /* With pipeline stages: told of each action before it runs, once what it needs has been asked for; NULL: nobody. */
+    void (*on_action)(void *arg, const ls_pipe_action *a);
+    void *arg;
 } ls_train_dry;
 
 /* What decides how the collectives of such a run are carried out. */
