@@ -1,0 +1,264 @@
+/* step_list.c -- listening to a dry step. */
+#include "plan/step_list.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lockstep/pipe.h"
+#include "lockstep/tensor.h"
+
+typedef struct writer {
+    const ls_step_dry *s;
+    const ls_step_rates *rates;
+    const ls_train_dry *d;
+    ls_step_list *to;
+    int rank;      /* along pp */
+    int seen;      /* calls of the record that are written down */
+    int begun;     /* BEGINs so far, */
+    int waited;    /* and those that were waited for */
+    int *wanted;   /* owned: [units]: the BEGIN that gathers a unit's values, counted from 1; 0: none */
+    int nunits;
+    ls_status st;
+} writer;
+
+/* --- items ---------------------------------------------------------------------------------------------- */
+
+static ls_step_item *put(writer *w, ls_item_kind kind, const char *label)
+{
+    ls_step_list *l = w->to;
+    if (w->st < 0) return NULL;
+    if (l->n == l->cap) {
+        const int cap = l->cap ? 2 * l->cap : 256;
+        ls_step_item *more = realloc(l->item, (size_t)cap * sizeof *more);
+        if (!more) {
+            w->st = ls_fail(LS_NO_MEMORY, "a list of %d items", cap);
+            return NULL;
+        }
+        l->item = more;
+        l->cap = cap;
+    }
+    ls_step_item *out = &l->item[l->n++];
+    *out = (ls_step_item){ .kind = kind };
+    snprintf(out->label, sizeof out->label, "%s", label);
+    return out;
+}
+
+static void wait_for(writer *w, int count)
+{
+    if (count <= w->waited) return;
+    ls_step_item *i = put(w, LS_ITEM_WAIT, "wait");
+    if (i) i->count = count;
+    w->waited = count;
+}
+
+static ls_pipe_config pipe_of(const writer *w)
+{
+    const ls_plan *p = &w->s->plan;
+    return (ls_pipe_config){ .schedule = p->schedule, .chunks = p->chunks, .micro_batches = p->micro_batches };
+}
+
+static int rank_of(const writer *w, int stage)
+{
+    const ls_pipe_config pipe = pipe_of(w);
+    return ls_pipe_rank_of(&pipe, w->s->plan.size[LS_AXIS_PP], stage);
+}
+
+/* "send 2-3": across the edge before stage 3. Which way follows from whose stages they are. */
+static void put_send(writer *w, const ls_recorded *r)
+{
+    char *end;
+    const int before = (int)strtol(r->label + 5, &end, 10);
+    if (*end != '-') {
+        w->st = ls_fail(LS_INTERNAL, "a message that is called '%s': expected its stages", r->label);
+        return;
+    }
+    ls_step_item *i = put(w, LS_ITEM_SEND, r->label);
+    if (!i) return;
+    i->bytes = (double)r->bytes;
+    i->edge = before + 1;
+    i->forward = rank_of(w, before) == w->rank;
+}
+
+static void put_call(writer *w, const ls_recorded *r)
+{
+    ls_step_row like = { 0 };
+    const bool bucket = strncmp(r->label, "bucket", 6) == 0, values = strncmp(r->label, "values of ", 10) == 0;
+    if (r->coll == LS_SENDRECV && (strncmp(r->label, "send ", 5) == 0 || strncmp(r->label, "recv ", 5) == 0)) {
+        if (r->label[0] == 's') put_send(w, r); /* what is received is waited for later: on_action */
+        return;
+    }
+    const ls_status st = ls_step_axes_of(r->group, w->s->plan.size, &like);
+    if (st < 0) w->st = st;
+    if (!like.axes || (r->coll == LS_SENDRECV && r->moved == 0)) return; /* one end counts a message */
+    const bool beside = w->s->c.ddp.overlap && (bucket || values);
+    ls_step_item *i = put(w, beside ? LS_ITEM_BEGIN : LS_ITEM_COLL, *r->label ? r->label : ls_coll_name(r->coll));
+    if (!i) return;
+    i->coll = r->coll;
+    i->axes = like.axes;
+    i->ends = like.ends;
+    i->bytes = ls_step_vector_bytes(r);
+    if (!beside) return;
+    w->begun++;
+    if (!values) return;
+    const bool of_unit = strncmp(r->label, "values of unit ", 15) == 0;
+    const long unit = of_unit ? strtol(r->label + 15, NULL, 10) : -1;
+    if (unit >= 0 && unit < w->nunits) w->wanted[unit] = w->begun;
+    else wait_for(w, w->begun); /* of the root: read at once */
+}
+
+/* What was called since. */
+static void catch_up(writer *w)
+{
+    const ls_recorded *had;
+    const int n = ls_world_recorded(w->d->w, &had);
+    while (w->seen < n && w->st == LS_OK) put_call(w, &had[w->seen++]);
+}
+
+/* A forward of a stage waits for the stage before, a backward for the one after, if another rank has it. */
+static void on_action(void *arg, const ls_pipe_action *a)
+{
+    writer *w = arg;
+    const ls_pipe_config pipe = pipe_of(w);
+    const int ranks = w->s->plan.size[LS_AXIS_PP], stages = ranks * ls_pipe_chunks(&pipe, ranks);
+    const bool forward = a->what == LS_PIPE_FORWARD;
+    const int from = forward ? a->stage - 1 : a->stage + 1;
+    catch_up(w);
+    if (a->what == LS_PIPE_BACKWARD_WEIGHT || from < 0 || from >= stages || rank_of(w, from) == w->rank) return;
+    ls_step_item *i = put(w, LS_ITEM_RECV, "wait for a stage");
+    if (!i) return;
+    i->edge = forward ? a->stage : from;
+    i->forward = forward;
+}
+
+static void on_op(void *arg, const ls_op_event *e)
+{
+    writer *w = arg;
+    const bool backward = e->phase == LS_PHASE_BACKWARD_WEIGHT || e->phase == LS_PHASE_BACKWARD_INPUT;
+    const char *name = e->unit ? e->unit->name : "root";
+    const ls_units *units = &w->d->par.model->units;
+    const double compute = e->flops / w->rates->flops_per_s;
+    const double memory = w->rates->memory_bytes_per_s > 0 ? e->bytes / w->rates->memory_bytes_per_s : 0;
+    catch_up(w);
+    if (e->unit >= units->item && e->unit < units->item + units->n) wait_for(w, w->wanted[e->unit - units->item]);
+    ls_step_item *last = w->to->n > 0 ? &w->to->item[w->to->n - 1] : NULL;
+    if (!last || last->kind != LS_ITEM_WORK || last->backward != backward || strcmp(last->label, name) != 0)
+        last = put(w, LS_ITEM_WORK, name);
+    if (!last) return;
+    last->backward = backward;
+    last->flops += e->flops;
+    last->seconds += compute > memory ? compute : memory;
+}
+
+/* --- a stage ------------------------------------------------------------------------------------------- */
+
+/* Micro-batches that a dry step leaves out compute like the first one, and call nothing. */
+static void repeat_work(writer *w, int first, int last, int times)
+{
+    for (int k = 0; k < times; k++)
+        for (int i = first; i < last; i++)
+            if (w->to->item[i].kind == LS_ITEM_WORK) {
+                const ls_step_item had = w->to->item[i];
+                ls_step_item *more = put(w, LS_ITEM_WORK, had.label);
+                if (more) *more = had;
+            }
+}
+
+/* Moves what was put from `at` on to the front. */
+static ls_status to_front(ls_step_list *l, int at)
+{
+    const size_t n = (size_t)(l->n - at), all = (size_t)l->n;
+    ls_step_item *copy = malloc((all + 1) * sizeof *copy);
+    if (!copy) return ls_fail(LS_NO_MEMORY, "a list of %zu items", all);
+    memcpy(copy, l->item + at, n * sizeof *copy);
+    memcpy(copy + n, l->item, (size_t)at * sizeof *copy);
+    memcpy(l->item, copy, all * sizeof *copy);
+    free(copy);
+    return LS_OK;
+}
+
+/* Bucket reductions are waited for before what is called after the last operation. */
+static ls_status wait_at_the_end(writer *w)
+{
+    ls_step_list *l = w->to;
+    int at = l->n, later = 0;
+    for (int i = 0; i < l->n; i++)
+        if (l->item[i].kind == LS_ITEM_WORK) at = i + 1;
+    while (at < l->n && l->item[at].kind != LS_ITEM_COLL) at++;
+    for (int i = at; i < l->n; i++) later += l->item[i].kind == LS_ITEM_BEGIN;
+    if (w->begun - later <= w->waited) return LS_OK;
+    wait_for(w, w->begun - later);
+    if (w->st < 0) return w->st;
+    const ls_step_item wait = l->item[l->n - 1];
+    memmove(l->item + at + 1, l->item + at, (size_t)(l->n - 1 - at) * sizeof *l->item);
+    l->item[at] = wait;
+    return LS_OK;
+}
+
+/* An optimizer reads its state, weights and gradients, and writes state and weights: 3.5 times a state of two
+ * moments. */
+static void update(writer *w)
+{
+    ls_step_item *i = put(w, LS_ITEM_WORK, "optimizer");
+    const double state = (double)ls_world_ledger(w->d->w)->now[LS_MEM_OPTIM];
+    if (i && w->rates->memory_bytes_per_s > 0) i->seconds = 3.5 * state / w->rates->memory_bytes_per_s;
+}
+
+static ls_status write_stage(writer *w, ls_train_dry *d)
+{
+    static const ls_tape_events events = { .op = on_op };
+    for (int step = 1; step < LS_STEP_SETTLED; step++) LS_TRY(ls_step_dry_step(w->s, d));
+    w->nunits = d->par.model->units.n;
+    w->wanted = calloc((size_t)w->nunits + 1, sizeof *w->wanted);
+    if (!w->wanted) return ls_fail(LS_NO_MEMORY, "%d units", w->nunits);
+    for (int i = 0; i < d->par.ntapes; i++) LS_TRY(ls_tape_listen(d->par.tape[i], &events, w));
+    d->on_action = on_action;
+    d->arg = w;
+    const ls_status st = ls_step_dry_step(w->s, d);
+    for (int i = 0; i < d->par.ntapes; i++) ls_tape_unlisten(d->par.tape[i], w);
+    LS_TRY(st);
+    catch_up(w);
+    LS_TRY(w->st);
+    LS_TRY(wait_at_the_end(w));
+    update(w);
+    const bool all = ls_parallel_staged(&d->par) || ls_parallel_forwards_meet(&d->par);
+    const int ran = all ? d->micro_batches : ls_ddp_reductions(d->par.ddp, d->micro_batches), n = w->to->n;
+    if (ran == d->micro_batches || ran < 1) return w->st;
+    repeat_work(w, 0, n - 1, (d->micro_batches - ran) / ran);
+    LS_TRY(w->st);
+    return to_front(w->to, n);
+}
+
+ls_status ls_step_lists_create(const ls_train_config *c, int ranks, const ls_step_rates *rates, ls_step_lists *out)
+{
+    ls_step_dry s;
+    *out = (ls_step_lists){ .ranks = ranks };
+    ls_status st = ls_step_dry_begin(c, ranks, &s);
+    if (st == LS_OK) {
+        memcpy(out->size, s.plan.size, sizeof out->size);
+        out->stages = s.plan.size[LS_AXIS_PP];
+        out->schedule = s.plan.schedule ? s.plan.schedule : "1f1b";
+        out->micro_batches = s.plan.micro_batches;
+        const ls_pipe_config pipe = { .schedule = s.plan.schedule, .chunks = s.plan.chunks,
+                                      .micro_batches = s.plan.micro_batches };
+        out->chunks = ls_pipe_chunks(&pipe, out->stages);
+        ls_step_dry_work(&s, &out->flops, &out->tokens, &out->what);
+    }
+    for (int k = 0; st == LS_OK && k < out->stages; k++) {
+        ls_train_dry d = { 0 };
+        writer w = { .s = &s, .rates = rates, .d = &d, .to = &out->of[k], .rank = k };
+        st = ls_step_dry_open(&s, k, &d);
+        if (st == LS_OK) st = write_stage(&w, &d);
+        free(w.wanted);
+        ls_train_dry_close(&d);
+    }
+    ls_step_dry_end(&s);
+    if (st < 0) ls_step_lists_free(out);
+    return st;
+}
+
+void ls_step_lists_free(ls_step_lists *l)
+{
+    for (int k = 0; k < LS_STEP_STAGES; k++) free(l->of[k].item);
+    *l = (ls_step_lists){ 0 };
+}

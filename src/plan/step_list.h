@@ -1,0 +1,65 @@
+/* step_list.h -- what a rank does in a training step, one thing after another: read from a dry step.
+ *
+ * A dry world (train/dry.h) runs the runtime's own step, with all its operations and calls, and computes nothing.
+ * Here it
+ * is written down in order: operations of one unit and phase together, collectives, and messages between stages. One
+ * rank of each pipeline stage is run; others of its stage do the same.
+ *
+ * Reductions of gradient buckets and gathered values go on beside computation, as in the runtime, in the order in which
+ * they begin. Bucket reductions are waited for after the last operation; values of a unit before its first operation
+ * that follows.
+ */
+#ifndef LS_PLAN_STEP_LIST_H
+#define LS_PLAN_STEP_LIST_H
+#include "plan/step_traffic.h"
+
+typedef enum ls_item_kind {
+    LS_ITEM_WORK,  /* operations */
+    LS_ITEM_COLL,  /* a collective that is waited for */
+    LS_ITEM_BEGIN, /* one that goes on beside */
+    LS_ITEM_WAIT,  /* for all of those that were begun up to the `count`-th of the step */
+    LS_ITEM_SEND, LS_ITEM_RECV, /* a message between pipeline stages */
+} ls_item_kind;
+
+#define LS_ITEM_LABEL 32
+
+typedef struct ls_step_item {
+    ls_item_kind kind;
+    bool backward;
+    char label[LS_ITEM_LABEL];
+    double seconds;      /* WORK */
+    double flops;        /* WORK */
+    double bytes;        /* of a collective's vector, of a message */
+    ls_coll coll;
+    unsigned axes;       /* of its group: as in ls_step_row */
+    bool ends;
+    int edge;            /* SEND, RECV: between this stage and the one before; */
+    bool forward;        /* which way */
+    int count;           /* WAIT */
+} ls_step_item;
+
+typedef struct ls_step_list {
+    ls_step_item *item; /* owned */
+    int n, cap;
+} ls_step_list;
+
+/* How fast a device computes. */
+typedef struct ls_step_rates {
+    double flops_per_s;        /* sustained; above 0 */
+    double memory_bytes_per_s; /* 0: memory limits nothing */
+} ls_step_rates;
+
+typedef struct ls_step_lists {
+    int size[LS_AXES], ranks, stages; /* stages: ranks along pp */
+    ls_step_list of[LS_STEP_STAGES];
+    const char *schedule; /* of the pipeline */
+    int chunks, micro_batches;
+    double flops, tokens; /* of a step, of all ranks: as in ls_step_traffic */
+    const char *what;     /* "tokens" or "samples" */
+} ls_step_lists;
+
+/* The failures of ls_step_traffic_of, LS_NO_MEMORY. */
+ls_status ls_step_lists_create(const ls_train_config *c, int ranks, const ls_step_rates *rates, ls_step_lists *out);
+void ls_step_lists_free(ls_step_lists *l);
+
+#endif
