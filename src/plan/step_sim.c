@@ -1,0 +1,297 @@
+/* step_sim.c -- a step as a model of the event engine. */
+#include "plan/step_sim.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lockstep/pipe.h"
+
+enum { TRIGGER, DONE, FIRST_EDGE }; /* `via` of messages: to the stream beside, from it, between stages */
+enum { NOTHING };                    /* the first of the costs: 0 s */
+
+#define MOST_MASKS 32
+#define MOST_EDGES ((int)(LS_DES_MOST_VIA - FIRST_EDGE) / 2)
+
+/* The program of a stage, and which item each operation is of. */
+typedef struct program {
+    ls_des_op *op; /* owned */
+    int *item;     /* owned */
+    int n, cap;
+} program;
+
+typedef struct builder {
+    const ls_step_lists *l;
+    const ls_step_sim_opts *o;
+    ls_step_result *out;
+    program compute[LS_STEP_STAGES], beside[LS_STEP_STAGES];
+    ls_mesh_groups groups[MOST_MASKS];
+    int ngroups;
+    double *cost;  /* owned, as all below */
+    uint32_t ncosts, room;
+    const ls_des_op **all;
+    uint32_t *base, *place, *group, *members;
+    double *pace;
+    ls_step_parts *parts; /* [ranks] */
+    double *ends, beside_s;
+    ls_step_trace *trace;
+} builder;
+
+static int stage_of(const builder *b, int rank) { return rank / (b->l->ranks / b->l->stages); }
+
+/* --- programs --------------------------------------------------------------------------------------------- */
+
+static ls_status add_cost(builder *b, double v, uint32_t *out)
+{
+    if (v == 0) {
+        *out = NOTHING;
+        return LS_OK;
+    }
+    if (b->ncosts == b->room) {
+        const uint32_t room = b->room ? 2 * b->room : 1024;
+        double *more = room <= LS_DES_MOST_COSTS ? realloc(b->cost, room * sizeof *more) : NULL;
+        if (!more) return ls_fail(LS_NO_MEMORY, "a step of %u items", room);
+        b->cost = more;
+        b->room = room;
+    }
+    b->cost[*out = b->ncosts++] = v;
+    return LS_OK;
+}
+
+static ls_status put(program *p, int item, ls_des_op op)
+{
+    if (p->n == p->cap) {
+        const int cap = p->cap ? 2 * p->cap : 512;
+        ls_des_op *more = realloc(p->op, (size_t)cap * sizeof *more);
+        if (more) p->op = more;
+        int *items = realloc(p->item, (size_t)cap * sizeof *items);
+        if (items) p->item = items;
+        if (!more || !items) return ls_fail(LS_NO_MEMORY, "a step of %d items", cap);
+        p->cap = cap;
+    }
+    p->op[p->n] = op;
+    p->item[p->n++] = item;
+    return LS_OK;
+}
+
+/* The axis of MEET that stands for these groups. */
+static ls_status groups_of(builder *b, const ls_step_item *i, uint32_t *out)
+{
+    int k = 0;
+    while (k < b->ngroups && (b->groups[k].axes != i->axes || b->groups[k].ends != i->ends)) k++;
+    if (k == MOST_MASKS)
+        return ls_fail(LS_UNSUPPORTED, "a step whose groups span more than %d sets of axes", MOST_MASKS);
+    if (k == b->ngroups) {
+        b->groups[k] = (ls_mesh_groups){ .ranks = b->l->ranks, .axes = i->axes, .ends = i->ends };
+        memcpy(b->groups[k].size, b->l->size, sizeof b->l->size);
+        b->ngroups++;
+    }
+    *out = (uint32_t)k;
+    return LS_OK;
+}
+
+static ls_status price_of(builder *b, const ls_step_item *i, uint32_t groups, int calls[LS_STEP_PRICES],
+                          double *seconds)
+{
+    ls_step_result *r = b->out;
+    int k = 0;
+    for (; k < r->ncalled; k++) {
+        const ls_step_called *c = &r->called[k];
+        if (c->axes == i->axes && c->ends == i->ends && c->coll == i->coll && c->bytes == i->bytes) break;
+    }
+    if (k == LS_STEP_PRICES)
+        return ls_fail(LS_UNSUPPORTED, "a step with more than %d kinds of collectives", LS_STEP_PRICES);
+    ls_step_called *c = &r->called[k];
+    if (k == r->ncalled) {
+        *c = (ls_step_called){ .axes = i->axes, .ends = i->ends, .coll = i->coll, .bytes = i->bytes };
+        LS_TRY(ls_step_price_of(b->o->t, &b->groups[groups], i->coll, i->bytes, b->o->algo ? b->o->algo[i->coll]
+                                : NULL, &c->price));
+        r->ncalled++;
+    }
+    if (++calls[k] > c->calls) c->calls = calls[k];
+    *seconds = c->price.seconds;
+    return LS_OK;
+}
+
+/* How many processes further the rank is that has the other end of an edge. */
+static uint32_t to_peer(const builder *b, const ls_step_item *i, int stage)
+{
+    const ls_pipe_config pipe = { .schedule = b->l->schedule, .chunks = b->l->chunks,
+                                  .micro_batches = b->l->micro_batches };
+    const bool upper = (i->kind == LS_ITEM_SEND) == i->forward; /* the peer has the stage after the edge */
+    const int peer = ls_pipe_rank_of(&pipe, b->l->stages, upper ? i->edge : i->edge - 1);
+    return (uint32_t)(2 * (peer - stage) * (b->l->ranks / b->l->stages));
+}
+
+static ls_status put_item(builder *b, int stage, int k, int calls[LS_STEP_PRICES], int *waited)
+{
+    const ls_step_item *i = &b->l->of[stage].item[k];
+    program *own = &b->compute[stage], *beside = &b->beside[stage];
+    const uint32_t via = FIRST_EDGE + 2 * (uint32_t)i->edge + (i->forward ? 0 : 1);
+    double seconds = i->seconds;
+    uint32_t cost = NOTHING, groups = 0;
+    if (i->kind == LS_ITEM_COLL || i->kind == LS_ITEM_BEGIN) {
+        LS_TRY(groups_of(b, i, &groups));
+        LS_TRY(price_of(b, i, groups, calls, &seconds));
+    }
+    LS_TRY(add_cost(b, i->kind == LS_ITEM_SEND ? i->bytes : seconds, &cost));
+    switch (i->kind) {
+    case LS_ITEM_WORK: return put(own, k, ls_des_op_of(LS_DES_WORK, 0, 0, cost));
+    case LS_ITEM_COLL: return put(own, k, ls_des_op_of(LS_DES_MEET, groups, 0, cost));
+    case LS_ITEM_BEGIN:
+        LS_TRY(put(own, k, ls_des_op_of(LS_DES_SEND, 1, TRIGGER, NOTHING)));
+        LS_TRY(put(beside, k, ls_des_op_of(LS_DES_RECV, UINT32_MAX, TRIGGER, NOTHING)));
+        LS_TRY(put(beside, k, ls_des_op_of(LS_DES_MEET, groups, 0, cost)));
+        return put(beside, k, ls_des_op_of(LS_DES_SEND, UINT32_MAX, DONE, NOTHING));
+    case LS_ITEM_WAIT:
+        for (; *waited < i->count; ++*waited) LS_TRY(put(own, k, ls_des_op_of(LS_DES_RECV, 1, DONE, NOTHING)));
+        return LS_OK;
+    case LS_ITEM_SEND: return put(own, k, ls_des_op_of(LS_DES_SEND, to_peer(b, i, stage), via, cost));
+    case LS_ITEM_RECV: return put(own, k, ls_des_op_of(LS_DES_RECV, to_peer(b, i, stage), via, NOTHING));
+    }
+    return LS_OK;
+}
+
+static ls_status put_stage(builder *b, int stage)
+{
+    static const ls_des_op end = { .kind = LS_DES_END };
+    int calls[LS_STEP_PRICES] = { 0 }, waited = 0;
+    if (b->l->stages * b->l->chunks > MOST_EDGES)
+        return ls_fail(LS_UNSUPPORTED, "a pipeline of %d stages: at most %d can be simulated",
+                       b->l->stages * b->l->chunks, MOST_EDGES);
+    for (int k = 0; k < b->l->of[stage].n; k++) LS_TRY(put_item(b, stage, k, calls, &waited));
+    LS_TRY(put(&b->compute[stage], -1, end));
+    return put(&b->beside[stage], -1, end);
+}
+
+/* --- ranks ----------------------------------------------------------------------------------------------------- */
+
+static ls_status put_ranks(builder *b)
+{
+    const size_t ranks = (size_t)b->l->ranks, n = 2 * ranks, axes = (size_t)b->ngroups;
+    b->all = malloc(n * sizeof *b->all);
+    b->base = malloc(n * sizeof *b->base);
+    b->place = malloc(n * sizeof *b->place);
+    b->group = calloc(axes * n + 1, sizeof *b->group);
+    b->members = malloc((2 * axes * ranks + 1) * sizeof *b->members);
+    b->pace = malloc(n * sizeof *b->pace);
+    b->parts = calloc(ranks, sizeof *b->parts);
+    b->ends = malloc(n * sizeof *b->ends);
+    if (!b->all || !b->base || !b->place || !b->group || !b->members || !b->pace || !b->parts || !b->ends)
+        return ls_fail(LS_NO_MEMORY, "%zu ranks", ranks);
+    for (uint32_t p = 0; p < n; p++) {
+        const int stage = stage_of(b, (int)(p / 2));
+        b->all[p] = p % 2 ? b->beside[stage].op : b->compute[stage].op;
+        b->base[p] = p;
+        b->place[p] = p / 2;
+        b->pace[p] = 1;
+        for (size_t a = 0; a < axes; a++) {
+            int first, place;
+            if (ls_mesh_groups_of(&b->groups[a], (int)(p / 2), &first, &place))
+                b->group[a * n + p] = (uint32_t)((2 * a + p % 2) * ranks) + (uint32_t)first;
+        }
+    }
+    for (size_t g = 0; g < 2 * axes * ranks; g++) /* streams beside have groups of their own */
+        b->members[g] = (uint32_t)ls_mesh_groups_members(&b->groups[g / (2 * ranks)]);
+    for (int i = 0; i < b->o->nstragglers; i++) {
+        const ls_step_straggler *s = &b->o->straggler[i];
+        if (s->rank < 0 || s->rank >= b->l->ranks || !(s->pace > 0) || !isfinite(s->pace))
+            return ls_fail(LS_BAD_CONFIG,
+                           "rank %d takes %g times as long: expected a rank from 0 to %d, and a number above 0",
+                           s->rank, s->pace, b->l->ranks - 1);
+        b->pace[2 * s->rank] = s->pace;
+    }
+    return LS_OK;
+}
+
+/* --- what it says ----------------------------------------------------------------------------------------------- */
+
+static void on_span(void *arg, const ls_des_op *op, const ls_des_span *s)
+{
+    builder *b = arg;
+    const int rank = (int)(s->process / 2), stage = stage_of(b, rank);
+    const bool beside = s->process % 2 == 1;
+    const program *p = beside ? &b->beside[stage] : &b->compute[stage];
+    const ls_step_item *i = &b->l->of[stage].item[p->item[s->at]];
+    ls_step_parts *to = &b->parts[rank];
+    if (beside && op->kind == LS_DES_MEET) b->beside_s += s->until_s - s->ready_s;
+    if (!beside && op->kind == LS_DES_WORK) to->compute += s->until_s - s->from_s;
+    if (!beside && op->kind == LS_DES_MEET) {
+        to->collectives += s->until_s - s->ready_s;
+        *(i->axes >> LS_AXIS_PP & 1u ? &to->stages : &to->others) += s->ready_s - s->from_s;
+    }
+    if (!beside && op->kind == LS_DES_RECV) *(i->kind == LS_ITEM_WAIT ? &to->beside : &to->stages)
+        += s->ready_s - s->from_s;
+    const bool seen = beside ? op->kind == LS_DES_MEET : op->kind != LS_DES_SEND || i->kind == LS_ITEM_SEND;
+    if (b->trace && seen) ls_step_trace_add(b->trace, rank, i, s);
+}
+
+static void sum_up(builder *b)
+{
+    ls_step_result *r = b->out;
+    const int each = b->l->ranks / b->l->stages;
+    double waits = 0;
+    for (int rank = 0; rank < b->l->ranks; rank++) {
+        ls_step_parts *p = &b->parts[rank], *to = &r->stage[stage_of(b, rank)];
+        p->idle = r->step_s - b->ends[2 * rank];
+        to->compute += p->compute / each;
+        to->collectives += p->collectives / each;
+        to->others += p->others / each;
+        to->beside += p->beside / each;
+        to->stages += p->stages / each;
+        to->idle += p->idle / each;
+        waits += p->stages + p->idle;
+        r->exposed_s += (p->collectives + p->beside) / b->l->ranks;
+    }
+    r->beside_s = b->beside_s / b->l->ranks;
+    r->bubble = r->step_s > 0 ? waits / (r->step_s * b->l->ranks) : 0;
+}
+
+static ls_status run(builder *b)
+{
+    LS_TRY(ls_topo_check_ranks(b->o->t, b->l->ranks));
+    LS_TRY(add_cost(b, -1, &(uint32_t){ 0 })); /* the place of NOTHING */
+    b->cost[NOTHING] = 0;
+    for (int s = 0; s < b->l->stages; s++) LS_TRY(put_stage(b, s));
+    LS_TRY(put_ranks(b));
+    if (b->o->trace) LS_TRY(ls_step_trace_create(b->l, b->o->traced, &b->trace));
+    const ls_des_model m = {
+        .n = 2 * (uint32_t)b->l->ranks, .program = b->all, .base = b->base, .place = b->place, .cost = b->cost,
+            .ncosts = b->ncosts,
+        .axes = (uint32_t)b->ngroups, .ngroups = (uint32_t)(2 * b->ngroups * b->l->ranks), .group = b->group,
+            .members = b->members,
+        .net = { .topo = b->o->t, .gap = 1, .sharing = LS_DES_FIFO, .failure = b->o->failure,
+                 .nfailures = b->o->nfailures },
+        .pace = b->pace, .jitter = b->o->jitter, .seed = b->o->seed, .told = on_span, .arg = b,
+    };
+    ls_des_result r = { .ends_s = b->ends };
+    LS_TRY(ls_des_run(&m, &r));
+    b->out->step_s = r.end_s;
+    b->out->events = r.events;
+    sum_up(b);
+    return b->trace ? ls_step_trace_write(b->trace, b->o->trace) : LS_OK;
+}
+
+ls_status ls_step_simulate(const ls_step_lists *l, const ls_step_sim_opts *o, ls_step_result *out)
+{
+    builder b = { .l = l, .o = o, .out = out };
+    *out = (ls_step_result){ 0 };
+    const ls_status st = run(&b);
+    for (int s = 0; s < LS_STEP_STAGES; s++) {
+        free(b.compute[s].op);
+        free(b.compute[s].item);
+        free(b.beside[s].op);
+        free(b.beside[s].item);
+    }
+    free(b.cost);
+    free(b.all);
+    free(b.base);
+    free(b.place);
+    free(b.group);
+    free(b.members);
+    free(b.pace);
+    free(b.parts);
+    free(b.ends);
+    ls_step_trace_free(b.trace);
+    return st;
+}
