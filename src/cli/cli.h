@@ -27,7 +27,8 @@ struct ls_cmd {
 
 extern const ls_cmd ls_cmd_bench, ls_cmd_calibrate, ls_cmd_ckpt, ls_cmd_coll, ls_cmd_completion, ls_cmd_data,
     ls_cmd_doctor, ls_cmd_explain, ls_cmd_export, ls_cmd_figure, ls_cmd_generate, ls_cmd_help, ls_cmd_import,
-    ls_cmd_lab, ls_cmd_pipeline, ls_cmd_plan, ls_cmd_run, ls_cmd_secret, ls_cmd_topo, ls_cmd_train, ls_cmd_tune;
+    ls_cmd_lab, ls_cmd_pipeline, ls_cmd_plan, ls_cmd_run, ls_cmd_secret, ls_cmd_sim, ls_cmd_topo, ls_cmd_train,
+    ls_cmd_tune;
 
 /* --- commands.c: all of them, in the order of `lockstep --help` */
 extern const ls_cmd *const ls_cmds[]; /* NULL-ended; main.c hands them on */

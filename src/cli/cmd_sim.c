@@ -1,0 +1,322 @@
+/* cmd_sim.c -- lockstep sim: a training step of every rank of a cluster, in virtual time. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cli/topo_here.h"
+#include "plan/sheet.h"
+#include "plan/step_sim.h"
+
+#define MOST_FAULTS 64
+
+/* The configuration comes first: rows of `lockstep train` have their offsets in it. */
+typedef struct options {
+    ls_train_config c;
+    const char *topology, *slow, *fail, *timeline;
+    int64_t ranks, units, seed, traced;
+    double tflops, memory_rate, jitter;
+    bool json, help;
+} options;
+
+static const ls_opt table[] = {
+    { .name = "topology", .type = LS_OPT_STRING, .offset = offsetof(options, topology),
+      .help = "the cluster, a preset, a file or local", .short_name = 't' },
+    { .name = "ranks", .type = LS_OPT_INT, .offset = offsetof(options, ranks), .def = "0", .range = "0..65536",
+      .help = "how many, one on each device; 0: a rank on every device", .short_name = 'n', .alias = "nproc-per-node" },
+    { .name = "units", .type = LS_OPT_INT, .offset = offsetof(options, units), .def = "0", .range = "0..1048576",
+      .help = "units that the highest level joins, nodes for most (0: what the file says)" },
+    { .name = "tflops", .type = LS_OPT_DOUBLE, .offset = offsetof(options, tflops), .def = "0", .range = "0..1e6",
+      .help = "TFLOP/s that products of a device reach; 0: half of its peak" },
+    { .name = "memory-rate", .type = LS_OPT_DOUBLE, .offset = offsetof(options, memory_rate), .def = "0",
+      .range = "0..1e6",
+      .help = "GB/s of a device's memory; 0: its data sheet's, and where that is unknown memory limits nothing" },
+    { .name = "jitter", .type = LS_OPT_DOUBLE, .offset = offsetof(options, jitter), .def = "0", .range = "0..1",
+      .help = "each time varies by up to this part of it, evenly" },
+    { .name = "jitter-seed", .type = LS_OPT_INT, .offset = offsetof(options, seed), .def = "0",
+      .range = "0..9007199254740992",
+      .help = "of --jitter: the same seed gives the same step" },
+    { .name = "slow", .type = LS_OPT_STRING, .offset = offsetof(options, slow),
+      .help = "stragglers: RANK:FACTOR,..., as in 3:1.5 for a rank whose operations take 1.5 times as long" },
+    { .name = "fail", .type = LS_OPT_STRING, .offset = offsetof(options, fail),
+      .help = "links that carry nothing for a while: LEVEL:UNIT@FROM-UNTIL,... in ms, as in cluster:0@2-5 for the "
+              "adapters of node 0" },
+    { .name = "timeline", .type = LS_OPT_STRING, .offset = offsetof(options, timeline),
+      .help = "write what ranks do to this file, as trace.steps does in a run (for Perfetto)" },
+    { .name = "timeline-ranks", .type = LS_OPT_INT, .offset = offsetof(options, traced), .def = "16", .range = "1..64",
+      .help = "how many ranks are in it, evenly over all" },
+    { .name = "json", .type = LS_OPT_BOOL, .offset = offsetof(options, json), .def = "false",
+      .help = "print one JSON object" },
+    { .name = "help", .type = LS_OPT_BOOL, .offset = offsetof(options, help), .def = "false", .help = "this text",
+      .short_name = 'h' },
+};
+enum { OWN = sizeof table / sizeof *table };
+
+/* --- faults ---------------------------------------------------------------------------------------------- */
+
+/* The next word of a list with commas; false: there is none. */
+static bool next_word(const char **at, char *word, size_t n)
+{
+    const size_t len = *at ? strcspn(*at, ",") : 0;
+    if (!*at || !**at) return false;
+    snprintf(word, n, "%.*s", (int)(len < n - 1 ? len : n - 1), *at);
+    *at += len + ((*at)[len] == ',');
+    return true;
+}
+
+static ls_status read_slow(const char *text, ls_step_straggler *out, int *n)
+{
+    char word[64];
+    for (const char *at = text; next_word(&at, word, sizeof word); ++*n) {
+        int used = 0;
+        if (*n == MOST_FAULTS) return ls_fail(LS_USAGE, "--slow: more than %d ranks", MOST_FAULTS);
+        if (sscanf(word, "%d:%lf%n", &out[*n].rank, &out[*n].pace, &used) != 2 || word[used])
+            return ls_fail(LS_USAGE, "--slow %s: '%s' is not RANK:FACTOR, as in 3:1.5", text, word);
+    }
+    return LS_OK;
+}
+
+static ls_status read_fail(const char *text, const ls_topo *t, ls_des_failure *out, int *n)
+{
+    char word[128], name[LS_TOPO_NAME_BYTES];
+    for (const char *at = text; next_word(&at, word, sizeof word); ++*n) {
+        ls_des_failure *f = &out[*n];
+        long long unit;
+        double from, until;
+        int used = 0;
+        if (*n == MOST_FAULTS) return ls_fail(LS_USAGE, "--fail: more than %d failures", MOST_FAULTS);
+        if (sscanf(word, "%47[^:]:%lld@%lf-%lf%n", name, &unit, &from, &until, &used) != 4 || word[used])
+            return ls_fail(LS_USAGE, "--fail %s: '%s' is not LEVEL:UNIT@FROM-UNTIL in ms, as in cluster:0@2-5", text,
+                           word);
+        *f = (ls_des_failure){ .level = -1, .unit = unit, .from_s = 1e-3 * from, .until_s = 1e-3 * until };
+        for (int l = 0; l < t->nlevels; l++)
+            if (strcmp(t->level[l].name, name) == 0) f->level = l;
+        if (f->level < 0)
+            return ls_fail(LS_USAGE, "--fail %s: %s has no level '%s'; its highest is %s", text, t->name, name,
+                           t->level[t->nlevels - 1].name);
+    }
+    return LS_OK;
+}
+
+/* --- what is shown ----------------------------------------------------------------------------------------- */
+
+typedef struct shown {
+    const ls_topo *t;
+    const ls_step_lists *l;
+    const ls_step_rates *rates;
+    const ls_step_result *r;
+} shown;
+
+static const char *time_text(double s, char *buf, size_t n)
+{
+    if (s >= 1) snprintf(buf, n, "%.3f s", s);
+    else if (s >= 1e-3) snprintf(buf, n, "%.3f ms", 1e3 * s);
+    else snprintf(buf, n, "%.2f us", 1e6 * s);
+    return buf;
+}
+
+static const char *mesh_text(const ls_step_lists *l, char *buf, size_t n)
+{
+    size_t at = 0;
+    snprintf(buf, n, "one rank");
+    for (int a = 0; a < LS_AXES && at < n; a++)
+        if (l->size[a] > 1)
+            at += (size_t)snprintf(buf + at, n - at, "%s%s %d", at ? ", " : "", ls_axis_name((ls_axis)a), l->size[a]);
+    return buf;
+}
+
+static double mfu(const shown *s)
+{
+    const double peak = s->t->device.flops_per_s * s->l->ranks * s->r->step_s;
+    return peak > 0 ? s->l->flops / peak : 0;
+}
+
+static void print_parts(const char *what, const ls_step_parts *p, double step, ls_text *out)
+{
+    const double part[] = { p->compute, p->collectives, p->others, p->beside, p->stages, p->idle };
+    ls_text_add(out, "%-8s", what);
+    for (size_t i = 0; i < sizeof part / sizeof *part; i++)
+        ls_text_add(out, " %9.3f ms %4.1f %%", 1e3 * part[i], step > 0 ? 100 * part[i] / step : 0);
+    ls_text_add(out, "\n");
+}
+
+static void print(const shown *s, ls_text *out)
+{
+    const ls_step_result *r = s->r;
+    char a[64], b[64], c[64], d[160];
+    ls_text_add(out, "%s: %d ranks (%s), one on each device\n", s->t->name, s->l->ranks, mesh_text(s->l, d, sizeof d));
+    if (s->l->stages > 1)
+        ls_text_add(out, "pipeline: %s, %d stages, %d micro-batches\n", s->l->schedule, s->l->stages * s->l->chunks,
+                    s->l->micro_batches);
+    ls_text_add(out, "a device computes %.4g TFLOP/s", 1e-12 * s->rates->flops_per_s);
+    if (s->rates->memory_bytes_per_s > 0)
+        ls_text_add(out, ", and its memory moves %.4g GB/s", 1e-9 * s->rates->memory_bytes_per_s);
+    ls_text_add(out, "\n\nstep %s: %s %s/s", time_text(r->step_s, a, sizeof a),
+                ls_number_text(s->l->tokens / r->step_s, 0, b, sizeof b), s->l->what);
+    if (mfu(s) > 0) ls_text_add(out, ", MFU %.1f %%", 100 * mfu(s));
+    ls_text_add(out, "\nbubble %.1f %%; communication exposed %s per rank, and %s beside computation\n",
+                100 * r->bubble,
+                time_text(r->exposed_s, a, sizeof a), time_text(r->beside_s, b, sizeof b));
+    ls_text_add(out, "\n%-8s %19s %19s %19s %19s %19s %19s\n", "stage", "computes", "collectives", "waits for others",
+                "for those beside", "for stages", "done");
+    for (int k = 0; k < s->l->stages; k++) {
+        snprintf(c, sizeof c, "%d", k);
+        print_parts(c, &r->stage[k], r->step_s, out);
+    }
+    if (r->ncalled > 0)
+        ls_text_add(out, "\n%-14s %-10s %12s %7s %12s %s\n", "collective", "axes", "bytes", "calls", "takes",
+                    "algorithm");
+    for (int i = 0; i < r->ncalled; i++) {
+        const ls_step_called *x = &r->called[i];
+        ls_step_axes_text(s->l->size, x->axes, d, sizeof d);
+        ls_text_add(out, "%-14s %-10s %12s %7d %12s %s\n", ls_coll_name(x->coll), x->ends ? "pp ends" : d,
+                    ls_bytes_text(x->bytes, a, sizeof a), x->calls,
+                    time_text(x->price.seconds, b, sizeof b), x->price.algo);
+    }
+    ls_text_add(out, "\n%s events simulated\n", ls_number_text((double)r->events, 0, a, sizeof a));
+}
+
+static void json_number(ls_text *out, const char *key, double v)
+{
+    ls_text_add(out, "\"%s\": ", key);
+    ls_json_number(out, v);
+}
+
+static void json(const shown *s, ls_text *out)
+{
+    const ls_step_result *r = s->r;
+    char axes[64];
+    ls_text_add(out, "{\"topology\": ");
+    ls_json_string(out, s->t->name);
+    ls_text_add(out, ", \"ranks\": %d, \"mesh\": {", s->l->ranks);
+    for (int a = 0; a < LS_AXES; a++)
+        ls_text_add(out, "%s\"%s\": %d", a ? ", " : "", ls_axis_name((ls_axis)a), s->l->size[a]);
+    ls_text_add(out, "}, \"schedule\": \"%s\", \"chunks\": %d, \"micro_batches\": %d,\n \"of\": \"%s\", ",
+                s->l->schedule, s->l->chunks, s->l->micro_batches, s->l->what);
+    json_number(out, "step_s", r->step_s);
+    ls_text_add(out, ", ");
+    json_number(out, "per_s", s->l->tokens / r->step_s);
+    ls_text_add(out, ", ");
+    json_number(out, "mfu", mfu(s) > 0 ? mfu(s) : (double)NAN);
+    ls_text_add(out, ", ");
+    json_number(out, "bubble", r->bubble);
+    ls_text_add(out, ", ");
+    json_number(out, "exposed_s", r->exposed_s);
+    ls_text_add(out, ", ");
+    json_number(out, "beside_s", r->beside_s);
+    ls_text_add(out, ", \"events\": %llu,\n \"stages\": [", (unsigned long long)r->events);
+    for (int k = 0; k < s->l->stages; k++) {
+        const ls_step_parts *p = &r->stage[k];
+        const struct { const char *name; double v; } part[] = { { "compute_s", p->compute },
+                                                                { "collectives_s", p->collectives },
+                                                                    { "others_s", p->others },
+                                                                { "beside_s", p->beside }, { "stages_s", p->stages },
+                                                                    { "idle_s", p->idle } };
+        for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
+            ls_text_add(out, "%s", i ? ", " : k ? ",\n  {" : "\n  {");
+            json_number(out, part[i].name, part[i].v);
+        }
+        ls_text_add(out, "}");
+    }
+    ls_text_add(out, "],\n \"collectives\": [");
+    for (int i = 0; i < r->ncalled; i++) {
+        const ls_step_called *x = &r->called[i];
+        ls_step_axes_text(s->l->size, x->axes, axes, sizeof axes);
+        ls_text_add(out, "%s{\"coll\": \"%s\", \"axes\": \"%s\", \"calls\": %d, ", i ? ",\n  " : "\n  ",
+                    ls_coll_name(x->coll), x->ends ? "pp ends" : axes, x->calls);
+        json_number(out, "bytes", x->bytes);
+        ls_text_add(out, ", ");
+        json_number(out, "seconds", x->price.seconds);
+        ls_text_add(out, ", \"algo\": \"%s\"}", x->price.algo);
+    }
+    ls_text_add(out, "]}\n");
+}
+
+/* --- running ------------------------------------------------------------------------------------------------- */
+
+static ls_status rates_of(const options *o, const ls_topo *t, ls_step_rates *out)
+{
+    out->flops_per_s = o->tflops > 0 ? 1e12 * o->tflops : t->device.flops_per_s / 2;
+    out->memory_bytes_per_s = o->memory_rate > 0 ? 1e9 * o->memory_rate : ls_sheet_memory_rate(t->device.name);
+    if (out->flops_per_s > 0) return LS_OK;
+    return ls_fail(LS_USAGE, "%s does not state the peak of its devices: --tflops says how much of it products reach",
+                   t->name);
+}
+
+static ls_status simulate(const options *o, const ls_topo *t, ls_text *out)
+{
+    ls_step_straggler slow[MOST_FAULTS];
+    ls_des_failure fail[MOST_FAULTS];
+    const ls_algo *algo[LS_COLLS];
+    ls_step_lists l = { 0 };
+    ls_step_rates rates;
+    ls_step_sim_opts s = { .t = t, .algo = algo, .jitter = o->jitter, .seed = (uint64_t)o->seed, .straggler = slow,
+                           .failure = fail,
+                           .trace = o->timeline && *o->timeline ? o->timeline : NULL, .traced = (int)o->traced };
+    const int64_t ranks = o->ranks ? o->ranks : ls_topo_devices(t);
+    LS_TRY(ls_topo_check_ranks(t, ranks));
+    if (ranks > 65536)
+        return ls_fail(LS_USAGE, "%s has %lld devices: --ranks says how many of them to use, at most 65536", t->name,
+                       (long long)ranks);
+    LS_TRY(rates_of(o, t, &rates));
+    LS_TRY(read_slow(o->slow, slow, &s.nstragglers));
+    LS_TRY(read_fail(o->fail, t, fail, &s.nfailures));
+    LS_TRY(ls_algo_parse(o->c.comm.algo ? o->c.comm.algo : "", algo));
+    ls_step_result *r = calloc(1, sizeof *r);
+    ls_status st = r ? ls_step_lists_create(&o->c, (int)ranks, &rates, &l) : ls_fail(LS_NO_MEMORY, "a simulation");
+    if (st == LS_OK) st = ls_step_simulate(&l, &s, r);
+    const shown all = { t, &l, &rates, r };
+    if (st == LS_OK) (o->json ? json : print)(&all, out);
+    ls_step_lists_free(&l);
+    free(r);
+    return st == LS_OK ? ls_text_status(out) : st;
+}
+
+static ls_status answer(const options *o, const ls_opts *opts, ls_text *out)
+{
+    ls_topo t;
+    for (size_t i = 0; i < ls_train_nopts; i++) {
+        const char *name = ls_train_opts[i].name;
+        if (!strchr(name, '.') && ls_opts_find(opts, name) >= OWN && ls_opts_is_set(opts, name))
+            return ls_fail(LS_USAGE, "--%s belongs to `lockstep train`: leave it out", name);
+    }
+    if (!o->topology || !*o->topology)
+        return ls_fail(LS_USAGE, "on which cluster? --topology names a preset, a file or local");
+    LS_TRY(strcmp(o->topology, "local") == 0 ? ls_topo_here(&t) : ls_topo_load(o->topology, &t));
+    if (o->units > 0) LS_TRY(ls_topo_resize(&t, o->units));
+    return simulate(o, &t, out);
+}
+
+static int run(int argc, char **argv)
+{
+    options o = { 0 };
+    ls_opts *opts = NULL;
+    ls_text out = { 0 };
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return ls_cli_help(&ls_cmd_sim);
+    ls_opt *rows = calloc(OWN + ls_train_nopts, sizeof *rows);
+    ls_status st = rows ? LS_OK : ls_fail(LS_NO_MEMORY, "a table of options");
+    if (st == LS_OK) {
+        memcpy(rows, table, sizeof table);
+        memcpy(rows + OWN, ls_train_opts, ls_train_nopts * sizeof *rows);
+        st = ls_opts_create(rows, OWN + ls_train_nopts, &o, &opts);
+    }
+    if (st == LS_OK) st = ls_train_read(opts, &o.c, argc, argv);
+    if (st == LS_OK) st = answer(&o, opts, &out);
+    if (st == LS_OK) st = ls_cli_print(&out);
+    ls_text_free(&out);
+    ls_opts_destroy(opts);
+    free(rows);
+    return st < 0 ? ls_cli_fail("sim", st) : 0;
+}
+
+const ls_cmd ls_cmd_sim = {
+    .name = "sim",
+    .summary = "simulate a training step of every rank of a cluster",
+    .usage = "lockstep sim CONFIG.yaml --topology CLUSTER.yaml|PRESET|local [options]",
+    .example = "lockstep sim gpt2-124m --topology h100-8 --parallel.tp 8\n"
+               "  lockstep sim gpt2-124m --topology ethernet-2 --slow 3:1.5 --timeline step.json",
+    LS_CMD_OPTS(table),
+    .run = run,
+};

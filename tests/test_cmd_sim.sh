@@ -1,0 +1,109 @@
+#!/bin/bash
+# test_cmd_sim.sh -- `lockstep sim` as a user meets it: times that follow from closed forms, parts that sum to the step, the
+# same bytes again, faults, the timeline, and refusals.
+#
+#   tests/test_cmd_sim.sh BUILD
+. "$(dirname "$0")/harness_train.sh"
+gunzip -c "$source_dir/tests/golden/moby-dick-excerpt.txt.gz" >whale.txt
+cat >llama.yaml <<YAML
+model: { name: llama, n_layer: 4, n_head: 4, d_model: 64, seq_len: 32, vocab_size: 258 }
+data: { name: whale.txt, tokenizer: byte }
+train: { steps: 4, global_batch: 16, micro_batch: 2 }
+optim: { name: adamw }
+YAML
+cat >flat.yaml <<YAML
+name: flat
+device: { name: box, peak: 2 TFLOP/s }
+links: [{ name: wire, bandwidth: 1 GB/s, direction: one, latency: 10 us }]
+levels: [{ name: all, of: device, count: 8, link: wire }]
+YAML
+sim() { timeout -k 5 120 "$lockstep" sim llama.yaml --topology flat.yaml "$@"; }
+holds() { # a condition on j, and options
+    local what=$1
+    shift
+    sim --json "$@" >sim.json 2>err || { cat err; return 1; }
+    python3 -c "
+import json
+j = json.load(open('sim.json'))
+def near(a, b, e=1e-9): return abs(a - b) <= e * abs(b)
+def parts(s): return sum(s[k] for k in ('compute_s', 'collectives_s', 'others_s', 'beside_s', 'stages_s', 'idle_s'))
+assert $what, j"
+}
+
+# --- one rank: operations alone
+claim 'one rank computes, and nothing else' holds 'near(j["step_s"], j["stages"][0]["compute_s"]) and j["collectives"] == [] and j["bubble"] == 0' -n 1
+claim 'twice the rate is half the step' bash -c "
+'$lockstep' sim llama.yaml -t flat.yaml -n 1 --json --tflops 1 >a.json && '$lockstep' sim llama.yaml -t flat.yaml -n 1 --json --tflops 2 >b.json &&
+python3 -c 'import json; a, b = (json.load(open(f))[\"step_s\"] for f in (\"a.json\", \"b.json\")); assert abs(a - 2 * b) < 1e-12 * a'"
+claim 'its operations are about those that MFU counts' holds '.8 < j["mfu"] / .5 < 1.05' -n 1
+claim 'micro-batches compute alike' bash -c "
+'$lockstep' sim llama.yaml -t flat.yaml -n 1 --json >a.json && '$lockstep' sim llama.yaml -t flat.yaml -n 1 --json --train.micro_batch 16 >b.json &&
+python3 -c 'import json; a, b = (json.load(open(f))[\"step_s\"] for f in (\"a.json\", \"b.json\")); assert abs(a - b) < 1e-9 * a'"
+
+# --- collectives have their closed forms
+for ranks in 2 4 8; do
+    claim "rings of $ranks take 2 (n-1) (alpha + S / (n beta))" holds "all(near(c['seconds'], 2 * ($ranks - 1) * (1e-5 + c['bytes'] / $ranks / 1e9), 1e-3)
+        for c in j['collectives'] if c['coll'] == 'all_reduce' and c['bytes'] > 1e4) and len(j['collectives']) > 1" -n $ranks --comm.algo all_reduce=ring
+done
+claim 'the fastest algorithm is no slower than a ring' bash -c "
+'$lockstep' sim llama.yaml -t flat.yaml --json >a.json && '$lockstep' sim llama.yaml -t flat.yaml --json --comm.algo all_reduce=ring >b.json && python3 -c '
+import json
+a, b = (json.load(open(f)) for f in (\"a.json\", \"b.json\"))
+assert all(x[\"seconds\"] <= y[\"seconds\"] for x, y in zip(a[\"collectives\"], b[\"collectives\"])) and a[\"step_s\"] <= b[\"step_s\"]'"
+claim 'the parts of each stage sum to the step' holds 'all(near(parts(s), j["step_s"]) for s in j["stages"]) and len(j["stages"]) == 2' --parallel.pp 2 --parallel.tp 2
+claim 'FSDP gathers and scatters' holds '{"all_gather", "reduce_scatter"} <= {c["coll"] for c in j["collectives"]}' --zero.stage 3 --zero.copy rank
+claim 'sums of buckets hide behind the backward' holds 'j["exposed_s"] < j["beside_s"]' --tflops 0.01 --ddp.bucket_cap 100K
+claim 'without overlap nothing does' holds 'j["beside_s"] == 0' --tflops 0.01 --ddp.bucket_cap 100K --ddp.overlap false
+
+# --- pipelines: the bubble of stages that take equal times is (p - 1) / (m + p - 1)
+claim 'a bubble as in the books' holds 'abs(j["bubble"] - 3 / 11) < .06' -n 4 --parallel.pp 4 --tflops 1e-4 --model.n_layer 16 --model.vocab_size 258
+claim 'more micro-batches, less of it' holds 'j["bubble"] < .15' -n 4 --parallel.pp 4 --tflops 1e-4 --model.n_layer 16 --train.global_batch 64
+claim 'every schedule runs' bash -c "for s in gpipe 1f1b interleaved zb-h1 zb-v dualpipe-v; do '$lockstep' sim llama.yaml -t flat.yaml -n 2 --parallel.pp 2 --model.n_layer 8 --pipeline.schedule \$s >out || exit 1; done"
+
+# --- the same again
+sim --json --jitter 0.05 --jitter-seed 7 >a.json
+OMP_NUM_THREADS=1 sim --json --jitter 0.05 --jitter-seed 7 >b.json
+OMP_NUM_THREADS=2 sim --json --jitter 0.05 --jitter-seed 7 >c.json
+sim --json --jitter 0.05 --jitter-seed 8 >d.json
+claim 'the same seed gives the same bytes, with 1 and with 2 threads' bash -c 'cmp a.json b.json && cmp a.json c.json'
+claim 'another seed gives others' bash -c '! cmp -s a.json d.json'
+
+# --- faults
+sim --json --tflops 0.01 >plain.json
+claim 'all wait for a straggler' holds 'j["step_s"] > 1.6 * json.load(open("plain.json"))["step_s"] and j["stages"][0]["others_s"] + j["stages"][0]["beside_s"] > .3 * j["step_s"]' --tflops 0.01 --slow 3:2
+claim 'and for a link that fails' holds 'j["step_s"] > json.load(open("plain.json"))["step_s"]' --tflops 0.01 -n 2 --parallel.pp 2 --fail all:0@0-50
+
+# --- the timeline
+sim --parallel.pp 2 --timeline step.json --timeline-ranks 4 >sim.txt
+claim 'the timeline is a trace of the runtime' python3 -c '
+import json
+t = json.load(open("step.json"))
+e = t["traceEvents"]
+assert {x["pid"] for x in e} == {0, 2, 4, 6}
+names = {x["name"] for x in e if x["ph"] == "X"}
+assert {"optimizer", "send 0-1"} <= names, names
+cats = {x.get("cat") for x in e}
+assert {"forward", "backward", "comm", "wait", "optim"} <= cats, cats'
+claim 'a run with trace.steps has the same categories' bash -c "
+'$lockstep' train llama.yaml --nproc-per-node 2 --parallel.pp 2 --trace.steps 3 --run.dir run >out 2>err && python3 -c '
+import glob, json
+def cats(f): return {x.get(\"cat\") for x in json.load(open(f))[\"traceEvents\"]} - {None}
+assert cats(\"step.json\") <= cats(glob.glob(\"run/trace/*\")[0]) | {\"wait\"}'"
+
+# --- refusals
+claim 'no cluster' fails_with 64 'on which cluster? --topology names a preset, a file or local' "$lockstep" sim llama.yaml
+claim 'too many ranks' fails_with 78 '9 ranks do not fit on flat: it has 8 devices' sim -n 9
+claim 'a mesh that does not fit' fails_with 78 'parallel' sim --parallel.tp 3
+claim 'a straggler that is no pair' fails_with 64 "'3' is not RANK:FACTOR, as in 3:1.5" sim --slow 3
+claim 'a straggler that is not there' fails_with 78 'rank 9 takes 2 times as long: expected a rank from 0 to 7' sim --slow 9:2
+claim 'a failure of no level' fails_with 64 "flat has no level 'node'; its highest is all" sim --fail node:0@1-2
+claim 'a failure that is none' fails_with 64 'is not LEVEL:UNIT@FROM-UNTIL in ms' sim --fail all:0
+claim 'a failure of no unit' fails_with 78 'a failure of unit 8 of level 0' sim --fail all:8@0-1
+claim 'a flag of training' fails_with 64 'belongs to `lockstep train`' sim --dry-run
+sed 's/peak: 2 TFLOP/peak: 0 TFLOP/' flat.yaml >zero.yaml
+claim 'a cluster with a fault has its line' fails_with 65 'zero.yaml:2: peak:' "$lockstep" sim llama.yaml -t zero.yaml
+sed 's/, peak: 2 TFLOP\/s//' flat.yaml >unknown.yaml
+claim 'devices of unknown speed' fails_with 64 'flat does not state the peak of its devices: --tflops' "$lockstep" sim llama.yaml -t unknown.yaml
+sed 's/n_layer: 4/n_layer: four/' llama.yaml >wrong.yaml
+claim 'a recipe with a fault has its line' fails_with 78 'wrong.yaml:1' "$lockstep" sim wrong.yaml -t flat.yaml
+finish
