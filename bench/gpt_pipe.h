@@ -31,7 +31,9 @@ static ls_status pipe_replay(const pipe_times *t, const ls_pipe_config *c, int r
 {
     const ls_pipe_schedule *s;
     ls_pipe_program g = { 0 };
-    const ls_pipe_shape shape = { .ranks = ranks, .chunks = ls_pipe_chunks(c, ranks), .micro_batches = c->micro_batches };
+    const ls_pipe_shape shape = { .ranks = ranks,
+                                  .chunks = ls_pipe_chunks(c, ranks),
+                                  .micro_batches = c->micro_batches };
     double mean[PIPE_WHATS][PIPE_STAGES];
     for (int w = 0; w < PIPE_WHATS; w++)
         for (int i = 0; i < PIPE_STAGES; i++) mean[w][i] = t->count[w][i] > 0 ? t->ms[w][i] / t->count[w][i] : 0.0;
