@@ -1,9 +1,11 @@
 /* Random products of data, tensor, sequence, context and pipeline parallelism with ZeRO stages, recompute,
  * micro-batches, bf16 and dropout train the model that one rank trains, and a layout that runs twice has the same bits
- * (R110-R119, R131-R138). So do random products of these, except pipelines, and expert parallelism (R139-R146).
+ * (R110-R119, R131-R138). So do random products of these, except pipelines, and expert parallelism (R139-R146), and
+ * products of pipelines and expert parallelism (R147-R153).
  *
- * Twelve layouts of both, and 64 ranks; LOCKSTEP_RUNS layouts from LOCKSTEP_SEED on where these are set:
- * tests/long_layouts.sh has 120. A message names the seed of its layout.
+ * Twelve layouts of the first two, six of the third, and 64 ranks; LOCKSTEP_RUNS layouts from LOCKSTEP_SEED on where
+ * these are set: tests/long_layouts.sh has 100 of each. LOCKSTEP_LARGE: so many layouts of 32 to 64 ranks. A message
+ * names the seed of its layout.
  */
 #include "harness.h"
 #include "harness_layout.h"
@@ -18,7 +20,8 @@
 #define BATCH      8
 #define TOKENS     "32" /* a multiple of 2 cp and of cp tp, for all that are drawn */
 #define MOST_RANKS 16
-#define KEYS       17   /* of a layout */
+#define LARGE      32   /* ranks of a large layout, at least, and twice as many at most */
+#define KEYS       18   /* of a layout */
 #define FIRST_SEED 205  /* its 12 have each axis, schedule, stage, context, dtype and kind of recompute */
 #define EXPERTS_SEED 5  /* its 12 have all of this, each ep, each task with experts, hybrid sharding and a hook */
 
@@ -193,6 +196,34 @@ static drawn draw_experts(unsigned seed)
     return d;
 }
 
+/* Everything at once, of so many ranks: a model with experts has ep > 1, and `both` has pp > 1 beside it. */
+static drawn draw_all(unsigned seed, int from, int to, bool both)
+{
+    drawn d = { .seed = seed };
+    uint64_t rng = seed;
+    for (int i = 0; i < 4; i++) (void)draw(&rng, 2);
+    int pp, dp, ep, tp, cp;
+    bool sparse;
+    do {
+        sparse = both || draw(&rng, 2);
+        pp = 1 << draw(&rng, 3);
+        dp = 1 << draw(&rng, 4);
+        ep = sparse ? 2 << draw(&rng, 2) : 1;
+        tp = 1 << draw(&rng, both ? 2 : 3);
+        cp = 1 << draw(&rng, both ? 2 : 3);
+        d.ranks = pp * dp * ep * tp * cp;
+    } while ((both && pp == 1) || dp * ep > BATCH || (sparse && (tp > 2 || cp > 2)) || d.ranks < from || d.ranks > to);
+    d.task = sparse ? DENSE + draw(&rng, SPARSE) : draw(&rng, DENSE);
+    draw_axes(&d, &rng, dp, tp, cp);
+    if (ep > 1) set(&d, "parallel.ep", number[ep]);
+    draw_step(&d, &rng, dp * ep, ep, cp, draw_pipeline(&d, &rng, pp));
+    return d;
+}
+
+static drawn draw_stages_of_experts(unsigned seed) { return draw_all(seed, 4, MOST_RANKS, true); }
+
+static drawn draw_large(unsigned seed) { return draw_all(seed, LARGE, 2 * LARGE, false); }
+
 /* --- a layout against one rank, and against itself --------------------------------------------------------------- */
 
 typedef struct memory { /* of one rank, task by task */
@@ -261,10 +292,11 @@ static void forget(memory *m)
     for (size_t i = 0; i < COUNT(tasks); i++) free_outcome(m->alone[i]);
 }
 
-static void train_random_products(drawn (*draw_one)(unsigned seed), unsigned usual)
+static void train_random_products(drawn (*draw_one)(unsigned seed), const char *variable, unsigned usual_runs,
+                                  unsigned usual)
 {
-    const char *runs_text = getenv("LOCKSTEP_RUNS"), *seed_text = getenv("LOCKSTEP_SEED");
-    const unsigned runs = runs_text ? (unsigned)atoi(runs_text) : 12;
+    const char *runs_text = getenv(variable), *seed_text = getenv("LOCKSTEP_SEED");
+    const unsigned runs = runs_text ? (unsigned)atoi(runs_text) : usual_runs;
     const unsigned first = seed_text ? (unsigned)atoi(seed_text) : usual;
     memory m = { 0 };
     for (unsigned seed = first; seed < first + runs; seed++) {
@@ -279,13 +311,25 @@ static void train_random_products(drawn (*draw_one)(unsigned seed), unsigned usu
 static void random_products_train_the_model_of_one_rank(void **state)
 {
     (void)state;
-    train_random_products(draw_layout, FIRST_SEED);
+    train_random_products(draw_layout, "LOCKSTEP_RUNS", 12, FIRST_SEED);
 }
 
 static void random_products_of_experts_train_the_model_of_one_rank(void **state)
 {
     (void)state;
-    train_random_products(draw_experts, EXPERTS_SEED);
+    train_random_products(draw_experts, "LOCKSTEP_RUNS", 12, EXPERTS_SEED);
+}
+
+static void random_stages_of_experts_train_the_model_of_one_rank(void **state)
+{
+    (void)state;
+    train_random_products(draw_stages_of_experts, "LOCKSTEP_RUNS", 6, 1);
+}
+
+static void random_layouts_of_many_ranks_train_the_model_of_one_rank(void **state)
+{
+    (void)state;
+    train_random_products(draw_large, "LOCKSTEP_LARGE", 1, 1);
 }
 
 static void sixty_four_ranks_train_the_model_of_one_rank(void **state)
@@ -301,6 +345,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_products_train_the_model_of_one_rank),
         cmocka_unit_test(random_products_of_experts_train_the_model_of_one_rank),
+        cmocka_unit_test(random_stages_of_experts_train_the_model_of_one_rank),
+        cmocka_unit_test(random_layouts_of_many_ranks_train_the_model_of_one_rank),
         cmocka_unit_test(sixty_four_ranks_train_the_model_of_one_rank),
     };
     return cmocka_run_group_tests_name("random layouts", tests, open_text, remove_text);
