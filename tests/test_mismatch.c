@@ -314,9 +314,40 @@ static void processes_learn_it_over_tcp(void **state)
     matrix(LS_TEST_PROCESSES, "tcp", false);
 }
 
+/* --- groups without a common rank ---------------------------------------------------------------------------------- */
+
+/* Each half of the ranks is split into pairs, whose ids are the same in both halves. Those of the second half call more
+ * collectives than those of the first, and one of them is late. */
+static ls_status late_in_a_pair(ls_world *w, void *arg)
+{
+    (void)arg;
+    const int rank = ls_world_rank(w);
+    ls_group *world = ls_world_group(w), *half, *pair;
+    float x = 1;
+    LS_TRY(ls_group_split(world, rank / 4, &half));
+    LS_TRY(ls_group_split(half, rank % 4 / 2, &pair));
+    for (int i = 0; i < (rank < 4 ? 1 : 9); i++) {
+        if (rank == 5 && i == 8) usleep(400000);
+        LS_TRY(ls_all_reduce(pair, NULL, &x, 1, LS_F32, LS_SUM));
+    }
+    return ls_all_reduce(world, NULL, &x, 1, LS_F32, LS_SUM);
+}
+
+static void a_rank_that_waits_in_another_group_has_called_nothing_wrong(void **state)
+{
+    (void)state;
+    static const char *const transport[] = { "shm", "tcp" };
+    for (int i = 0; i < 2; i++) {
+        const ls_world_opts o = { .transport = transport[i], .arena_bytes = 3u << 20, .coll_timeout_ns = 20000 * MS };
+        const ls_rank_report r = ls_test_ranks_in_step(LS_TEST_THREADS, 8, &o, late_in_a_pair, NULL);
+        if (r.failed) fail_msg("%s: %s", transport[i], r.text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_rank_that_waits_in_another_group_has_called_nothing_wrong),
         cmocka_unit_test(processes_learn_it_over_shm),
         cmocka_unit_test(processes_learn_it_over_tcp),
         cmocka_unit_test(threads_learn_it_over_shm),

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "group/engine.h"
+#include "group/waits.h"
 
 /* The first member but us that has not entered a collective, as a rank of the world; -1: all have. */
 static int first_absent(const ls_group *g, const ls_coll_desc *d)
@@ -22,12 +22,9 @@ static int root_of(const ls_group *g, int rank)
     for (int hop = 0; hop < g->w->size; hop++) {
         uint64_t waits_for = atomic_load_explicit(&g->w->page->rank[rank].waits_for, memory_order_acquire);
         int next = ls_page_message_peer(g->w->page, rank);
-        for (int i = 0; waits_for && next < 0 && i < LS_MAX_GROUPS; i++) {
-            const ls_group *its = atomic_load_explicit(&g->e->group[i], memory_order_relaxed);
-            if (!its || its->id != ls_waited_group(waits_for)) continue;
-            ls_coll_desc d = { .group = its->id, .seq = ls_waited_seq(waits_for), .block = (uint8_t)i };
-            next = first_absent(its, &d);
-        }
+        ls_coll_desc d;
+        const ls_group *its = next < 0 ? ls_group_waited(g->e, rank, waits_for, &d) : NULL;
+        if (its) next = first_absent(its, &d);
         if (next < 0 || next == g->w->rank) break;
         rank = next;
     }
@@ -173,19 +170,15 @@ static bool follow_message(search *s, int rank)
 static bool follow_absent(search *s, int rank)
 {
     uint64_t waits_for = atomic_load_explicit(&slot_of(s, rank)->waits_for, memory_order_acquire);
-    for (int i = 0; waits_for && i < LS_MAX_GROUPS; i++) {
-        const ls_group *its = atomic_load_explicit(&s->g->e->group[i], memory_order_relaxed);
-        if (!its || its->id != ls_waited_group(waits_for)) continue;
-        ls_coll_desc d = { .group = its->id, .seq = ls_waited_seq(waits_for), .block = (uint8_t)i };
-        bool any = false;
-        for (int r = 0; r < its->size; r++) {
-            if (its->world_rank[r] == rank || ls_page_entered(s->g->w->page, its->world_rank[r], &d)) continue;
-            look_at(s, its->world_rank[r]);
-            any = true;
-        }
-        return any;
+    ls_coll_desc d;
+    const ls_group *its = ls_group_waited(s->g->e, rank, waits_for, &d);
+    bool any = false;
+    for (int r = 0; its && r < its->size; r++) {
+        if (its->world_rank[r] == rank || ls_page_entered(s->g->w->page, its->world_rank[r], &d)) continue;
+        look_at(s, its->world_rank[r]);
+        any = true;
     }
-    return false;
+    return any;
 }
 
 static search search_of(const ls_group *g)

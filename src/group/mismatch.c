@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "group/engine.h"
+#include "group/waits.h"
 
 #define DESCRIBED_NS 100000000u
 #define HEARSAY_NS 500000000u /* the same for a member on another host: descriptions come some ten times a second */
@@ -128,14 +128,10 @@ static ls_status check_absent(ls_group *g, const ls_work *k, int rank)
     uint32_t state = atomic_load_explicit(&slot->state, memory_order_acquire);
     if (ls_page_entered(page, rank, &k->desc)) return LS_OK;
     if (state == LS_RANK_DONE) return mismatch(g, &k->desc, rank, "has left the world");
-    for (int i = 0; waits_for && i < LS_MAX_GROUPS; i++) {
-        const ls_group *other = atomic_load_explicit(&g->e->group[i], memory_order_relaxed);
-        if (!other || other == g || other->id != ls_waited_group(waits_for)) continue;
-        ls_coll_desc where = { .group = other->id, .seq = ls_waited_seq(waits_for), .block = (uint8_t)i }, d;
-        if ((int32_t)(other->seq - where.seq) > 0) continue; /* we have entered it */
-        if (ls_page_find_coll(page, rank, &where, &d)) return mismatch_with(g, &k->desc, rank, &d);
-    }
-    return LS_OK;
+    ls_coll_desc where, d;
+    const ls_group *other = ls_group_waited(g->e, rank, waits_for, &where);
+    if (!other || other == g || (int32_t)(other->seq - where.seq) > 0) return LS_OK; /* we have entered it */
+    return ls_page_find_coll(page, rank, &where, &d) ? mismatch_with(g, &k->desc, rank, &d) : LS_OK;
 }
 
 ls_status ls_mismatch_check(ls_group *g)
