@@ -18,11 +18,13 @@
 #include "tensor/share.h"
 #include "tensor/tape.h"
 
-/* ls_node.saved */
+/* ls_node.saved: all that backward needs of the routing, which is gone when a weight half is put off. */
 typedef struct shape {
-    const ls_routing *r;
     bool transposed;
     int64_t I, O;
+    int64_t here, rows; /* experts, and rows of all pieces */
+    int npieces;
+    ls_moe_piece piece[];
 } shape;
 
 static const void *matrix(const ls_tensor *w, ls_dtype dtype, int64_t at)
@@ -123,8 +125,8 @@ static ls_status multiply(ls_tape *t, product f, const shape *s, const ls_moe_pi
 static ls_status each(ls_tape *t, product f, const shape *s, const ls_tensor *x, const ls_tensor *w, const ls_tensor *y,
                       void *out, bool add)
 {
-    for (int i = 0; i < s->r->npieces; i++)
-        LS_TRY(multiply(t, f, s, &s->r->piece[i], x, w, y, out, add, false));
+    for (int i = 0; i < s->npieces; i++)
+        LS_TRY(multiply(t, f, s, &s->piece[i], x, w, y, out, add, false));
     return LS_OK;
 }
 
@@ -133,12 +135,11 @@ static ls_status each(ls_tape *t, product f, const shape *s, const ls_tensor *x,
 static ls_status weights(ls_tape *t, const shape *s, const ls_tensor *x, const ls_tensor *w, const ls_tensor *dy,
                          float *dw, bool add)
 {
-    const ls_routing *r = s->r;
-    for (int64_t e = 0; e < r->here; e++) {
+    for (int64_t e = 0; e < s->here; e++) {
         bool had = add;
-        for (int i = 0; i < r->npieces; i++) {
-            if (r->piece[i].expert != e || r->piece[i].count == 0) continue;
-            LS_TRY(multiply(t, to_weight, s, &r->piece[i], x, w, dy, dw, had, true));
+        for (int i = 0; i < s->npieces; i++) {
+            if (s->piece[i].expert != e || s->piece[i].count == 0) continue;
+            LS_TRY(multiply(t, to_weight, s, &s->piece[i], x, w, dy, dw, had, true));
             had = true;
         }
         if (!had) ls_clear(dw + e * s->I * s->O, s->I * s->O);
@@ -164,7 +165,7 @@ static ls_status backward_input(ls_tape *t, struct ls_node *n)
     void *out;
     LS_TRY(ls_grad_begin(t, x, &add, &out));
     if (!ls_tape_dry(t)) {
-        if (s->r->rows == 0 && !add) memset(out, 0, ls_tensor_nbytes(x)); /* the row that stands for none */
+        if (s->rows == 0 && !add) memset(out, 0, ls_tensor_nbytes(x)); /* the row that stands for none */
         LS_TRY(each(t, to_input, s, x, n->in[1], n->out->grad, out, add));
     }
     return ls_grad_end(t, x);
@@ -200,9 +201,11 @@ ls_tensor *ls_experts(ls_tape *t, ls_tensor *x, ls_tensor *w, const ls_routing *
     if (st < 0) return ls_op_fail(t, st);
     const int64_t R = x->dim[0], I = x->dim[1], O = transposed ? w->dim[1] : w->dim[0] / r->here;
     ls_tensor *y = ls_op_output(t, x->dtype, 2, (int64_t[]){ R, O });
-    shape *s = y ? ls_tape_take_node(t, sizeof *s) : NULL;
+    const size_t pieces = (size_t)r->npieces * sizeof *r->piece;
+    shape *s = y ? ls_tape_take_node(t, sizeof *s + pieces) : NULL;
     if (!s) return NULL;
-    *s = (shape){ r, transposed, I, O };
+    *s = (shape){ transposed, I, O, r->here, r->rows, r->npieces };
+    memcpy(s->piece, r->piece, pieces);
     if (!ls_tape_dry(t)) {
         if (r->rows == 0) memset(y->data, 0, ls_tensor_nbytes(y));
         st = each(t, forward, s, x, w, y, NULL, false);
@@ -214,6 +217,7 @@ ls_tensor *ls_experts(ls_tape *t, ls_tensor *x, ls_tensor *w, const ls_routing *
                          .op = &experts,
                          .in = { x, w },
                          .saved = s,
+                         .saved_bytes = (uint32_t)(sizeof *s + pieces),
                          .label_a = (uint32_t)I,
                          .label_b = (uint32_t)O,
                          .flops = flops,
