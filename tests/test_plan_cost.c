@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <math.h>
+#include <string.h>
 #include <cmocka.h>
 
 #include "plan/predict.h"
@@ -70,6 +71,22 @@ static void more_of_a_resource_is_never_slower(void **state)
         }
 }
 
+/* ZB-H2 fills its bubble with weight gradients; where these take longer than all else, it has none and no time back. */
+static void a_bubble_is_never_negative(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 144; i++) {
+        ls_run r = layout(i);
+        double k[LS_K_COUNT];
+        ls_step_cost c;
+        memcpy(k, ls_constants[0], sizeof k);
+        k[LS_K_BACKWARD] = 3;
+        r.form = LS_PIPE_ZB_H2;
+        ls_step_cost_of(&r, k, &c);
+        if (c.bubble < 0) fail_msg("layout %d: a bubble of %g s", i, c.bubble);
+    }
+}
+
 static void a_step_without_parallelism_is_its_products(void **state)
 {
     (void)state;
@@ -110,6 +127,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_sum_to_the_step),
         cmocka_unit_test(more_of_a_resource_is_never_slower),
+        cmocka_unit_test(a_bubble_is_never_negative),
         cmocka_unit_test(a_step_without_parallelism_is_its_products),
         cmocka_unit_test(collectives_take_longer_for_more_bytes),
     };

@@ -147,6 +147,41 @@ static void an_independent_enumeration_agrees(void **state)
     }
 }
 
+static void rules_refuse_by_name(void **state)
+{
+    ls_topo t = preset("h100-8", 8);
+    ls_layout_query q = { .topo = &t, .world = 64, .batch = 96, .top = 1 };
+    (void)state;
+    assert_int_equal(ls_llm_preset("llama3-8b", &q.model), LS_OK);
+    static const struct { ls_refusal why; int64_t t, p, c, e, d, v, micro; int zero; ls_pipe_form form; } of[] = {
+        { LS_REFUSE_WORLD, 8, 1, 1, 1, 4, 1, 1, 0, LS_PIPE_1F1B },
+        { LS_REFUSE_HEADS, 64, 1, 1, 1, 1, 1, 1, 0, LS_PIPE_1F1B },
+        { LS_REFUSE_KV_HEADS, 16, 1, 1, 1, 4, 1, 1, 0, LS_PIPE_1F1B }, /* 8 key heads */
+        { LS_REFUSE_EXPERTS, 8, 1, 1, 2, 8, 1, 1, 0, LS_PIPE_1F1B },
+        { LS_REFUSE_LAYERS, 1, 64, 1, 1, 1, 1, 1, 0, LS_PIPE_1F1B },
+        { LS_REFUSE_BATCH, 1, 1, 1, 1, 64, 1, 1, 0, LS_PIPE_1F1B },
+        { LS_REFUSE_MICRO, 8, 1, 1, 1, 8, 1, 5, 0, LS_PIPE_1F1B },
+        { LS_REFUSE_MICRO, 1, 16, 2, 1, 2, 2, 1, 0, LS_PIPE_ZB_V },
+        { LS_REFUSE_ZERO, 8, 8, 1, 1, 1, 1, 1, 1, LS_PIPE_1F1B },
+        { LS_REFUSE_ZERO, 8, 1, 1, 1, 8, 1, 1, 2, LS_PIPE_1F1B },
+        { LS_REFUSE_NONE, 8, 1, 1, 1, 8, 1, 1, 1, LS_PIPE_1F1B },
+    };
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        ls_layout l = { .t = of[i].t, .p = of[i].p, .c = of[i].c, .e = of[i].e, .d = of[i].d, .v = of[i].v,
+            .micro = of[i].micro, .zero = of[i].zero, .form = of[i].form, .t_in = 1, .p_in = 1, .c_in = 1, .e_in = 1,
+            .d_in = 1 };
+        ls_layout_cost cost;
+        ls_refusal why;
+        if (l.t >= 8) l.t_in = 8; /* a node has 8 ranks */
+        else l.p_in = l.p >= 8 ? 8 : 1, l.d_in = l.p >= 8 ? 1 : 8;
+        q.schedules = 1u << of[i].form;
+        q.batch = of[i].why == LS_REFUSE_MICRO && of[i].form == LS_PIPE_ZB_V ? 48 : 96;
+        ls_layout_evaluate(&q, &l, &cost, &why);
+        if (why != of[i].why) fail_msg("layout %zu: '%s', expected '%s'", i, ls_refusal_text(why),
+            ls_refusal_text(of[i].why));
+    }
+}
+
 static void threads_change_nothing(void **state)
 {
     static ls_layouts one, two;
@@ -309,6 +344,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_pruned_search_finds_what_all_layouts_have),
         cmocka_unit_test(an_independent_enumeration_agrees),
+        cmocka_unit_test(rules_refuse_by_name),
         cmocka_unit_test(threads_change_nothing),
         cmocka_unit_test(a_plan_is_what_its_layout_costs),
         cmocka_unit_test(a_plan_costs_what_a_row_does),
