@@ -5,7 +5,7 @@
 
 #include "plan/row.h"
 
-enum { COLUMNS = 64, MOST_CELL = 1 << 16 };
+enum { COLUMNS = 64, MOST_CELL = 1 << 16, MOST_SIZE = 1 << 30 };
 
 typedef struct reader {
     const char *name;
@@ -79,9 +79,9 @@ static ls_status whole(const reader *r, int line, int column, const char *text, 
 {
     double v = (double)*out;
     LS_TRY(number(r, line, column, text, 0, &v));
-    if (v != floor(v) || v > 1e15)
-        return ls_fail(LS_BAD_FILE, "%s:%d: %s is '%.40s'; expected a whole number", r->name, line, names[column],
-                       text);
+    if (v != floor(v) || v > MOST_SIZE)
+        return ls_fail(LS_BAD_FILE, "%s:%d: %s is '%.40s'; expected a whole number of at most %d", r->name, line,
+                       names[column], text, MOST_SIZE);
     *out = (int64_t)v;
     return LS_OK;
 }
@@ -92,6 +92,13 @@ static double stated_params(const char *text)
     const double v = strtod(text, &end);
     const double unit = *end == 'T' ? 1e12 : *end == 'B' ? 1e9 : *end == 'M' ? 1e6 : 0;
     return v > 0 && isfinite(v) ? v * unit : 0;
+}
+
+/* A size in a note, within what a cell may have. */
+static int64_t noted(const ls_row *r, const char *key, double absent)
+{
+    const double v = ls_row_noted(r, key, absent);
+    return v >= 0 && v <= MOST_SIZE ? (int64_t)v : (int64_t)absent;
 }
 
 /* What the note and the name say of the model's form. */
@@ -106,16 +113,16 @@ static void form(ls_row *r)
     m->biases = m->positions = !m->gated && !strstr(n, "emotron");
     m->name = n;
     if (m->experts || ls_row_notes(r, "experts=")) {
-        m->experts = (int64_t)ls_row_noted(r, "experts=", 0);
-        m->topk = (int64_t)ls_row_noted(r, "topk=", 1);
-        m->shared = (int64_t)ls_row_noted(r, "shared=", 0);
-        m->expert_ffn = (int64_t)ls_row_noted(r, "moe_ffn=", ls_row_noted(r, "moe-ffn-hidden-size=", (double)m->ffn));
-        m->dense_layers = (int64_t)ls_row_noted(r, "dense_layers=", 0);
+        m->experts = noted(r, "experts=", 0);
+        m->topk = noted(r, "topk=", 1);
+        m->shared = noted(r, "shared=", 0);
+        m->expert_ffn = noted(r, "moe_ffn=", (double)noted(r, "moe-ffn-hidden-size=", (double)m->ffn));
+        m->dense_layers = noted(r, "dense_layers=", 0);
     }
-    m->head_dim = (int64_t)ls_row_noted(r, "head_dim=", 0);
+    m->head_dim = noted(r, "head_dim=", 0);
     if (ls_row_notes(r, "MLA")) {
-        m->q_rank = (int64_t)ls_row_noted(r, "q_rank=", 1536);
-        m->kv_rank = (int64_t)ls_row_noted(r, "kv_rank=", 512);
+        m->q_rank = noted(r, "q_rank=", 1536);
+        m->kv_rank = noted(r, "kv_rank=", 512);
         m->nope_dim = 128, m->rope_dim = 64, m->v_dim = 128;
     }
     if (ls_row_notes(r, "MTP 1 ")) m->mtp = 1;

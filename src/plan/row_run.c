@@ -42,6 +42,8 @@ ls_status ls_row_run(const ls_row *r, ls_run *o)
     o->t = r->t ? r->t : 1, o->p = r->p ? r->p : 1, o->v = r->v ? r->v : 1, o->c = r->c ? r->c : 1, o->e = r->e ?
         r->e : 1;
     if (!o->m.vocab) o->m.vocab = 50257;
+    if (o->t > 1 << 20 || o->p > 1 << 20 || o->c > 1 << 20 || o->e > 1 << 20 || o->v > 1 << 20)
+        return ls_fail(LS_UNSUPPORTED, "tp, pp, cp, ep or vpp is above 1048576");
     const int64_t rest = o->t * o->p * o->c;
     if (o->n % rest != 0 || (r->d && r->d * rest != o->n))
         return ls_fail(LS_UNSUPPORTED, "tp %lld x pp %lld x cp %lld x dp %lld are not %lld devices", (long long)o->t,
