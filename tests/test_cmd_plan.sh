@@ -59,6 +59,27 @@ sed -i 's/"llama"/"lama"/' config.json
 claim 'an unknown architecture, with its line' fails_with 78 "config.json:2: architecture 'lama' is not known, the nearest is llama" plan ./config.json
 claim 'no file' fails_with 74 'absent/config.json' plan ./absent
 
+# --- a recipe of the plan runs here: each of these on 4 ranks, a few steps
+small_text 400
+tiny="--vocab 128 --seq 32 --batch 16 --topology h100-8 --world 4"
+runs() { # name, options of the plan
+    local name=$1
+    shift
+    plan "$@" $tiny --write "$name.yaml" >/dev/null || return 1
+    timeout -k 5 120 "$lockstep" train "$name.yaml" --ranks-as threads --nproc-per-node 4 --data.path tokens --train.steps 2 --run.dir "run-$name" >"$name.out" || return 1
+    grep -q '^final step=2 ' "$name.out"
+}
+llama="--layers 4 --hidden 32 --heads 4 --kv-heads 2 --ffn 64 --gated"
+claim 'tp 2, dp 2' runs tp $llama --tp 2 --pp 1 --cp 1
+claim 'pp 2 with recomputation and ZeRO 1' runs pp $llama --tp 1 --pp 2 --cp 1 --zero 1 --schedules 1f1b
+claim 'an interleaved pipeline of 4' runs chunks --layers 8 --hidden 32 --heads 4 --kv-heads 2 --ffn 64 --gated --pp 4 --schedules interleaved
+claim 'stages whose ends have a layer less' runs ends --layers 6 --hidden 32 --heads 4 --kv-heads 2 --ffn 64 --gated --pp 4 --schedules 1f1b
+claim 'which is in the recipe' grep -q '^  split: \[1, 2, 2, 1\]$' ends.yaml
+claim 'cp 2, ZeRO 3' runs cp $llama --tp 1 --pp 1 --cp 2 --zero 3
+claim 'experts' runs ep $llama --experts 4 --topk 2 --expert-ffn 32 --tp 1 --pp 1 --cp 1 --ep 2
+claim 'the best of all' runs best $llama
+claim 'a model that the runtime does not have' fails_with 78 'the runtime has no model with latent attention' plan deepseek-v3 --topology h100-8 --world 2048 --write deepseek.yaml
+
 # --- bad input
 claim 'a world that does not fit a file' fails_with 78 'world 64 does not fit topology h100-8, which has 32 devices' plan llama3-8b --topology "$clusters/h100-8.yaml" --world 64
 claim 'which more units make room for' has_line '64 ranks on h100-8' plan llama3-8b --topology "$clusters/h100-8.yaml" --world 64 --units 8

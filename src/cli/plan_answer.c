@@ -5,8 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/team.h"
 #include "lockstep/opts.h"
+#include "plan/plan_recipe.h"
 #include "plan/plan_report.h"
 #include "sim/quantity.h"
 
@@ -85,6 +87,16 @@ static ls_status worlds(const ls_plan_request *a, const ls_layout_query *q, bool
     return st == LS_OK ? ls_text_status(out) : st;
 }
 
+/* The best plan as a recipe, into a file. */
+static ls_status write_recipe(const char *path, const ls_layout_query *q, const ls_layout *l)
+{
+    ls_text t = { 0 };
+    ls_status st = ls_layout_recipe(q, l, &t);
+    if (st == LS_OK) st = ls_file_write(path, t.p, t.n);
+    ls_text_free(&t);
+    return st;
+}
+
 static ls_status best(const ls_plan_request *a, const ls_layout_query *q, bool batch_given, ls_layouts *found,
     ls_text *out)
 {
@@ -98,6 +110,7 @@ static ls_status best(const ls_plan_request *a, const ls_layout_query *q, bool b
         LS_TRY(ls_sensitivity_of(q, &found->best[0], sensitivity));
         r.sensitivity = sensitivity;
     }
+    if (a->write && *a->write) LS_TRY(write_recipe(a->write, q, &found->best[0].layout));
     if (a->json) ls_plan_json(&r, out);
     else ls_plan_print(&r, out);
     return ls_text_status(out);
@@ -110,6 +123,7 @@ ls_status ls_plan_answer(const ls_plan_request *a, const ls_llm *m, ls_text *out
     char why[200];
     LS_TRY(cluster(a, &t, &q.world));
     LS_TRY(schedules(a->schedules, &q.schedules));
+    if (a->write && *a->write && !q.schedules) q.schedules = ls_recipe_schedules() & ~(1u << LS_PIPE_ZB_V);
     if (a->memory && *a->memory && !ls_quantity_read(LS_Q_MEMORY, a->memory, &q.memory, why, sizeof why))
         return ls_fail(LS_USAGE, "--memory %s: %s", a->memory, why);
     q.batch = a->batch > 0 ? a->batch : usual_batch(q.world, m->seq);
