@@ -218,6 +218,19 @@ static void messages_of_a_pair_are_in_order_and_kept_until_they_are_wanted(void 
     }
 }
 
+/* What came early is not what is waited for. */
+static void messages_are_not_mistaken_for_others(void **state)
+{
+    (void)state;
+    const ls_des_op a[] = { SEND(1, 0, C0), WORK(C8), SEND(1, 1, C0), END };
+    const ls_des_op b[] = { WORK(C2), RECV(0, 1, C0), WORK(C1), RECV(0, 0, C0), END };
+    const ls_des_op *const all[] = { a, b };
+    for (int how = LS_DES_FREE; how <= LS_DES_FAIR; how++) {
+        const ls_des_model m = model_of(2, all, shared((ls_des_sharing)how));
+        NEAR(run(&m), 8 + 0.5 + 1);
+    }
+}
+
 static void a_meeting_is_over_when_the_last_one_has_come(void **state)
 {
     (void)state;
@@ -282,6 +295,12 @@ static void links_of_a_topology_carry_what_they_can(void **state)
     NEAR(crossing(&shared4, 4, false, LS_DES_FAIR, NULL), 1 + 4 * 0.5);
     NEAR(crossing(&over, 4, false, LS_DES_FIFO, NULL), 1 + 4 * 2);
     NEAR(crossing(&over, 4, false, LS_DES_FAIR, NULL), 1 + 4 * 2);
+    const ls_des_op to2[] = { SEND(2, 0, C100), END }, from01[] = { RECV(0, 0, C0), RECV(1, 0, C0), END };
+    const ls_des_op *const into[] = { to2, to2, from01 };
+    for (int how = LS_DES_FIFO; how <= LS_DES_FAIR; how++) { /* ports into a device, too */
+        const ls_des_model m = model_of(3, into, (ls_des_net){ .topo = &rails, .sharing = (ls_des_sharing)how });
+        NEAR(run(&m), 0.125 + 2 * 0.25);
+    }
     ls_topo slow = rails;
     slow.nslow = 1;
     slow.slow[0] = (ls_topo_slow){ .level = 1, .unit = 1, .bytes_per_s = 25 };
@@ -387,6 +406,7 @@ static void folding_changes_no_bit(void **state)
                     assert_int_equal(ls_des_run(&m, &a), LS_OK);
                     assert_int_equal(ls_des_fold(&m, &f), LS_OK);
                     if (!slow) assert_int_equal(f.model.n, p);
+                    if (slow && 8 * p <= m.n) assert_non_null(f.class_of);
                     if (slow && f.class_of) assert_true(f.model.n > p);
                     assert_int_equal(ls_des_run(&f.model, &b), LS_OK);
                     assert_true(a.end_s == b.end_s);
@@ -509,6 +529,7 @@ int main(void)
         cmocka_unit_test(messages_to_a_rank_wait_or_share),
         cmocka_unit_test(rates_are_max_min_fair),
         cmocka_unit_test(messages_of_a_pair_are_in_order_and_kept_until_they_are_wanted),
+        cmocka_unit_test(messages_are_not_mistaken_for_others),
         cmocka_unit_test(a_meeting_is_over_when_the_last_one_has_come),
         cmocka_unit_test(links_of_a_topology_carry_what_they_can),
         cmocka_unit_test(links_that_fail_carry_nothing_until_they_are_back),

@@ -32,67 +32,87 @@ static ls_status LS_PRINTF(3, 4) refuse(const ls_sched *s, const ls_step *step, 
     return ls_fail(LS_INVALID, "rank %d: %s: %s", s->shape.rank, text, why);
 }
 
-static ls_status add(ls_sched *s, int lane, ls_step step)
+static bool is_local(ls_step_kind k) { return k != LS_STEP_SEND && k != LS_STEP_RECV && k != LS_STEP_RECV_REDUCE; }
+
+/* Why a step cannot be added. */
+static LS_COLD ls_status refuse_step(const ls_sched *s, int lane, const ls_step *step)
 {
     if (lane < 0 || lane >= s->shape.nlanes || lane >= LS_MAX_LANES)
-        return refuse(s, &step, "lane %d of %d", lane, s->shape.nlanes);
-    if (!slice_fits(s, step.src) || !slice_fits(s, step.dst))
-        return refuse(s, &step, "outside the buffers (in %u, out %u, tmp %u chunks)", s->nchunks[LS_BUF_IN],
+        return refuse(s, step, "lane %d of %d", lane, s->shape.nlanes);
+    if (!slice_fits(s, step->src) || !slice_fits(s, step->dst))
+        return refuse(s, step, "outside the buffers (in %u, out %u, tmp %u chunks)", s->nchunks[LS_BUF_IN],
                       s->nchunks[LS_BUF_OUT], s->nchunks[LS_BUF_TMP]);
-    if (step.dst.buf == LS_BUF_IN && step.dst.n > 0) return refuse(s, &step, "in is only read");
-    bool local = step.kind != LS_STEP_SEND && step.kind != LS_STEP_RECV && step.kind != LS_STEP_RECV_REDUCE;
-    if (local ? step.peer != -1 : step.peer < 0 || step.peer >= s->shape.size || step.peer == s->shape.rank)
-        return refuse(s, &step, "peer %d of %d ranks", step.peer, s->shape.size);
-    if ((step.kind == LS_STEP_COPY || step.kind == LS_STEP_REDUCE) && step.src.n != step.dst.n)
-        return refuse(s, &step, "%u chunks into %u", step.src.n, step.dst.n);
+    if (step->dst.buf == LS_BUF_IN && step->dst.n > 0) return refuse(s, step, "in is only read");
+    if (is_local(step->kind) ? step->peer != -1
+                             : step->peer < 0 || step->peer >= s->shape.size || step->peer == s->shape.rank)
+        return refuse(s, step, "peer %d of %d ranks", step->peer, s->shape.size);
+    return refuse(s, step, "%u chunks into %u", step->src.n, step->dst.n);
+}
 
+static LS_COLD ls_status grow(ls_lane *ln)
+{
+    const uint32_t cap = ln->cap ? 2 * ln->cap : 16;
+    ls_step *p = realloc(ln->step, cap * sizeof *p);
+    if (!p) return ls_fail(LS_NO_MEMORY, "schedule of %u steps", cap);
+    ln->step = p;
+    ln->cap = cap;
+    return LS_OK;
+}
+
+/* Inlined, so that a step is written once, where it stays: there may be 10^8 of them (program.h). */
+static LS_ALWAYS_INLINE ls_status add(ls_sched *s, int lane, ls_step_kind kind, int peer, ls_slice src, ls_slice dst)
+{
+    const bool local = is_local(kind);
+    if (LS_UNLIKELY(lane < 0 || lane >= s->shape.nlanes || lane >= LS_MAX_LANES || !slice_fits(s, src) ||
+                    !slice_fits(s, dst) || (dst.buf == LS_BUF_IN && dst.n > 0) ||
+                    (local ? peer != -1 : peer < 0 || peer >= s->shape.size || peer == s->shape.rank) ||
+                    ((kind == LS_STEP_COPY || kind == LS_STEP_REDUCE) && src.n != dst.n)))
+        return refuse_step(s, lane, &(ls_step){ .kind = kind, .peer = peer, .src = src, .dst = dst });
     ls_lane *ln = &s->lane[lane];
-    if (ln->n == ln->cap) {
-        uint32_t cap = ln->cap ? 2 * ln->cap : 16;
-        ls_step *p = realloc(ln->step, cap * sizeof *p);
-        if (!p) return ls_fail(LS_NO_MEMORY, "schedule of %u steps", cap);
-        ln->step = p;
-        ln->cap = cap;
-    }
-    step.after_send = -1;
-    step.last_reduce = false;
-    ln->step[ln->n++] = step;
+    if (LS_UNLIKELY(ln->n == ln->cap)) LS_TRY(grow(ln));
+    ls_step *to = &ln->step[ln->n++];
+    to->kind = kind;
+    to->peer = peer;
+    to->src = src;
+    to->dst = dst;
+    to->after_send = -1;
+    to->last_reduce = false;
     return LS_OK;
 }
 
 ls_status ls_sched_send(ls_sched *s, int lane, int peer, ls_slice src)
 {
-    return add(s, lane, (ls_step){ .kind = LS_STEP_SEND, .peer = peer, .src = src, .dst = nothing });
+    return add(s, lane, LS_STEP_SEND, peer, src, nothing);
 }
 
 ls_status ls_sched_recv(ls_sched *s, int lane, int peer, ls_slice dst)
 {
-    return add(s, lane, (ls_step){ .kind = LS_STEP_RECV, .peer = peer, .src = nothing, .dst = dst });
+    return add(s, lane, LS_STEP_RECV, peer, nothing, dst);
 }
 
 ls_status ls_sched_recv_reduce(ls_sched *s, int lane, int peer, ls_slice dst)
 {
-    return add(s, lane, (ls_step){ .kind = LS_STEP_RECV_REDUCE, .peer = peer, .src = nothing, .dst = dst });
+    return add(s, lane, LS_STEP_RECV_REDUCE, peer, nothing, dst);
 }
 
 ls_status ls_sched_copy(ls_sched *s, int lane, ls_slice src, ls_slice dst)
 {
-    return add(s, lane, (ls_step){ .kind = LS_STEP_COPY, .peer = -1, .src = src, .dst = dst });
+    return add(s, lane, LS_STEP_COPY, -1, src, dst);
 }
 
 ls_status ls_sched_reduce(ls_sched *s, int lane, ls_slice src, ls_slice dst)
 {
-    return add(s, lane, (ls_step){ .kind = LS_STEP_REDUCE, .peer = -1, .src = src, .dst = dst });
+    return add(s, lane, LS_STEP_REDUCE, -1, src, dst);
 }
 
 ls_status ls_sched_sum(ls_sched *s, int lane, ls_slice dst)
 {
-    return add(s, lane, (ls_step){ .kind = LS_STEP_SUM, .peer = -1, .src = nothing, .dst = dst });
+    return add(s, lane, LS_STEP_SUM, -1, nothing, dst);
 }
 
 ls_status ls_sched_fold(ls_sched *s, int lane, ls_slice dst)
 {
-    return add(s, lane, (ls_step){ .kind = LS_STEP_FOLD, .peer = -1, .src = nothing, .dst = dst });
+    return add(s, lane, LS_STEP_FOLD, -1, nothing, dst);
 }
 
 static ls_status check_shape(const ls_shape *s)
