@@ -171,6 +171,26 @@ static void nothing_depends_on_threads(void **state)
     ls_team_resize(before);
 }
 
+/* Programs of many ranks are woven; where ranks have unequal ones, they are not. */
+static void many_ranks_take_what_the_closed_forms_say(void **state)
+{
+    (void)state;
+    const double a = 1e-6, b = 1e9;
+    ls_des_net net = { .latency_s = a, .bytes_per_s = b };
+    for (int how = LS_DES_FREE; how <= LS_DES_FIFO; how++) {
+        net.sharing = (ls_des_sharing)how;
+        for (int n = 1 << 16; n <= 1 << 17; n *= 2) {
+            const size_t S = (size_t)n * 10;
+            is_near("halving and doubling", n, S, simulated("halving_doubling", LS_ALL_REDUCE, n, 1, 1, S, 0, &net),
+                    ls_coll_seconds(LS_COLL_HALVING, LS_ALL_REDUCE, n, (double)S, a, b));
+        }
+        is_near("tree", 1 << 16, 1000, simulated("tree", LS_BROADCAST, 1 << 16, 1, 1, 1000, 0, &net),
+                16 * (a + 1000 / b));
+    }
+    is_near("linear", 1 << 16, 1 << 20, simulated("linear", LS_GATHER, 1 << 16, 1, 1, 1 << 20, 0, &net),
+            a + 65535 * 16 / b); /* net is LS_DES_FIFO: the way into the root takes one after another */
+}
+
 static void every_message_is_there(void **state)
 {
     (void)state;
@@ -202,6 +222,7 @@ int main(void)
         cmocka_unit_test(who_gets_all_waits_for_all),
         cmocka_unit_test(agrees_with_the_other_simulator),
         cmocka_unit_test(nothing_depends_on_threads),
+        cmocka_unit_test(many_ranks_take_what_the_closed_forms_say),
         cmocka_unit_test(every_message_is_there),
         cmocka_unit_test(what_ranks_do_in_mapped_memory_is_refused),
     };

@@ -218,6 +218,33 @@ static void messages_of_a_pair_are_in_order_and_kept_until_they_are_wanted(void 
     }
 }
 
+/* Many messages that came early are taken in another order, some of them twice from the same process. */
+static void early_messages_are_found_in_any_order(void **state)
+{
+    (void)state;
+    static ls_des_op one[40][3], all_of[81];
+    const ls_des_op *all[41];
+    uint64_t at = 77;
+    for (uint32_t p = 0; p < 40; p++) {
+        one[p][0] = SEND(40, 0, C0), one[p][1] = SEND(40, 0, C0), one[p][2] = END;
+        all[p] = one[p];
+        all_of[p] = RECV(p, 0, C1);
+        all_of[40 + p] = RECV(39 - p, 0, C1);
+    }
+    for (uint32_t p = 39; p > 0; p--) {
+        const uint32_t k = (uint32_t)(uniform(&at) * (p + 1));
+        const ls_des_op swap = all_of[p];
+        all_of[p] = all_of[k];
+        all_of[k] = swap;
+    }
+    all_of[80] = END;
+    all[40] = all_of;
+    for (int how = LS_DES_FREE; how <= LS_DES_FAIR; how++) {
+        const ls_des_model m = model_of(41, all, shared((ls_des_sharing)how));
+        NEAR(run(&m), 80.5);
+    }
+}
+
 /* What came early is not what is waited for. */
 static void messages_are_not_mistaken_for_others(void **state)
 {
@@ -529,6 +556,7 @@ int main(void)
         cmocka_unit_test(messages_to_a_rank_wait_or_share),
         cmocka_unit_test(rates_are_max_min_fair),
         cmocka_unit_test(messages_of_a_pair_are_in_order_and_kept_until_they_are_wanted),
+        cmocka_unit_test(early_messages_are_found_in_any_order),
         cmocka_unit_test(messages_are_not_mistaken_for_others),
         cmocka_unit_test(a_meeting_is_over_when_the_last_one_has_come),
         cmocka_unit_test(links_of_a_topology_carry_what_they_can),

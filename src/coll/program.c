@@ -10,6 +10,9 @@
 
 #define PIECE 16384 /* ranks that are emitted into one piece of memory */
 #define LARGE ((size_t)4 << 20) /* bytes from which on memory is mapped, in large pages where there are any */
+#define WOVEN 64    /* ranks whose programs are woven: their first operations, then their second ones, ... */
+#define LOG2_WOVEN 6
+#define MANY  (1 << 16) /* ranks from which on they are */
 #define TABLE 1024u /* of costs that are looked up without a search */
 
 /* Costs that a piece uses; at the end all pieces share one table. */
@@ -23,6 +26,8 @@ typedef struct piece {
     size_t n, room;
     size_t *first; /* owned: of each process */
     costs cost;
+    ls_des_op *scratch; /* owned */
+    bool uneven;   /* weaving would take too much memory */
     uint64_t messages;
     ls_status st;
     char why[256];
@@ -33,6 +38,7 @@ typedef struct maker {
     const ls_shape *any;
     const ls_layout *layout;
     double gamma;
+    bool weaves;
     piece *piece; /* owned */
 } maker;
 
@@ -73,6 +79,15 @@ static void release(ls_des_op *op, size_t room)
 {
     if (op && room * sizeof *op >= LARGE) ls_env_get()->unmap(op, room * sizeof *op);
     else free(op);
+}
+
+static void piece_free(piece *p)
+{
+    release(p->op, p->room);
+    free(p->first);
+    free(p->cost.value);
+    free(p->scratch);
+    *p = (piece){ 0 };
 }
 
 static ls_status reserve(piece *p, size_t room)
@@ -140,6 +155,31 @@ static ls_status rank(const maker *m, piece *to, ls_sched *s, int r, size_t *fir
     return LS_OK;
 }
 
+/* The programs of the n ranks that were put last, which begin at first[]; shorter ones get more ENDs. */
+static ls_status weave(piece *to, size_t *first, int n)
+{
+    const size_t begin = first[0], all = to->n - begin;
+    size_t longest = 0, length[WOVEN];
+    for (int k = 0; k < n; k++) {
+        length[k] = (k + 1 < n ? first[k + 1] : to->n) - first[k];
+        longest = length[k] > longest ? length[k] : longest;
+    }
+    if (longest * WOVEN > 2 * all + 4096) {
+        to->uneven = true;
+        return LS_OK;
+    }
+    ls_des_op *copy = realloc(to->scratch, all * sizeof *copy);
+    if (!copy) return ls_fail(LS_NO_MEMORY, "%zu operations", all);
+    memcpy(to->scratch = copy, to->op + begin, all * sizeof *copy);
+    to->n = begin;
+    if (to->room < begin + longest * WOVEN) LS_TRY(reserve(to, begin + longest * WOVEN + to->room / 4));
+    for (size_t i = 0; i < longest; i++)
+        for (int k = 0; k < WOVEN; k++)
+            to->op[to->n++] = k < n && i < length[k] ? copy[first[k] - begin + i] : ls_des_op_of(LS_DES_END, 0, 0, 0);
+    for (int k = 0; k < n; k++) first[k] = begin + (size_t)k;
+    return LS_OK;
+}
+
 static void make_piece(void *arg, int64_t i)
 {
     const maker *m = arg;
@@ -153,6 +193,9 @@ static void make_piece(void *arg, int64_t i)
         to->st = rank(m, to, &s, r, to->first + (size_t)(r - begin) * (size_t)lanes);
         /* Others of the piece take about as much. */
         if (to->st == LS_OK && r == begin) to->st = reserve(to, (to->n + 1) * (size_t)(end - begin));
+        const int group = (r - begin) % WOVEN + 1;
+        if (to->st == LS_OK && m->weaves && !to->uneven && (group == WOVEN || r == end - 1))
+            to->st = weave(to, to->first + (r - begin) - (group - 1), group);
     }
     if (to->st < 0) strncpy(to->why, ls_last_error(), sizeof to->why - 1);
     ls_sched_free(&s);
@@ -204,7 +247,16 @@ static ls_status make(maker *m, ls_coll_program *out)
     if (!out->program || !out->memory || !out->room || !m->piece || (m->any->nlanes > 1 && !out->place))
         return ls_fail(LS_NO_MEMORY, "the programs of %zu lanes", n);
     for (size_t i = 0; out->place && i < n; i++) out->place[i] = (uint32_t)(i / (size_t)m->any->nlanes);
+    bool uneven = false;
+    m->weaves = m->any->nlanes == 1 && m->any->size >= MANY;
     ls_team_run(make_piece, m, out->pieces);
+    for (int i = 0; i < out->pieces; i++) uneven = uneven || m->piece[i].uneven;
+    if (uneven) { /* once more, without */
+        for (int i = 0; i < out->pieces; i++) piece_free(&m->piece[i]);
+        m->weaves = false;
+        ls_team_run(make_piece, m, out->pieces);
+    }
+    out->log2_stride = m->weaves ? LOG2_WOVEN : 0;
     for (int i = 0; i < out->pieces; i++)
         if (m->piece[i].st < 0) return ls_fail(m->piece[i].st, "%s", m->piece[i].why);
     return join(m, out);
@@ -229,11 +281,7 @@ ls_status ls_coll_program_create(const ls_algo *a, const ls_shape *any, size_t n
         ls_layout_set(&layout, nbytes);
         m.layout = &layout;
         st = make(&m, out);
-        for (int i = 0; m.piece && i < out->pieces; i++) {
-            release(m.piece[i].op, m.piece[i].room);
-            free(m.piece[i].first);
-            free(m.piece[i].cost.value);
-        }
+        for (int i = 0; m.piece && i < out->pieces; i++) piece_free(&m.piece[i]);
         free(m.piece);
         ls_layout_free(&layout);
     }
@@ -255,6 +303,6 @@ void ls_coll_program_free(ls_coll_program *p)
 
 void ls_coll_program_model(const ls_coll_program *p, ls_des_model *out)
 {
-    *out = (ls_des_model){ .n = p->n, .program = (const ls_des_op *const *)p->program, .place = p->place,
-                           .cost = p->cost, .ncosts = p->ncosts };
+    *out = (ls_des_model){ .n = p->n, .program = (const ls_des_op *const *)p->program, .log2_stride = p->log2_stride,
+                           .place = p->place, .cost = p->cost, .ncosts = p->ncosts };
 }

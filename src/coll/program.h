@@ -19,6 +19,7 @@ typedef struct ls_coll_program {
     double *cost;              /* [ncosts]: bytes of messages, seconds of additions */
     uint32_t ncosts;
     uint64_t messages;
+    int log2_stride;           /* of the programs: those of many ranks are woven */
     ls_des_op **memory;        /* [pieces], */
     size_t *room;              /* of so many operations each */
     int pieces;

@@ -60,7 +60,7 @@ static LS_COLD void tell(const sim *x, uint32_t p, double from, double ready, do
 
 static LS_COLD void keep(sim *x, process *q, uint64_t key, double arrives)
 {
-    uint32_t i = x->spare, *end = &q->later;
+    uint32_t i = x->spare;
     if (i != NOBODY) x->spare = x->early[i].next;
     else {
         if (x->nearly == x->room) {
@@ -75,9 +75,12 @@ static LS_COLD void keep(sim *x, process *q, uint64_t key, double arrives)
         }
         i = x->nearly++;
     }
-    while (*end != NOBODY) end = &x->early[*end].next;
-    *end = i;
-    x->early[i] = (message){ key, arrives, NOBODY };
+    x->early[i] = (message){ key, arrives, i };
+    if (q->later != NOBODY) {
+        x->early[i].next = x->early[q->later].next;
+        x->early[q->later].next = i;
+    }
+    q->later = i;
 }
 
 static LS_ALWAYS_INLINE void deliver(sim *x, uint32_t to, uint64_t key, double arrives, bool in_turn)
@@ -96,34 +99,45 @@ static LS_ALWAYS_INLINE void deliver(sim *x, uint32_t to, uint64_t key, double a
     }
 }
 
-static uint32_t release(sim *x, uint32_t i)
+/* Takes out the message after `before`. */
+static message take_after(sim *x, process *q, uint32_t before)
 {
-    const uint32_t next = x->early[i].next;
+    const uint32_t i = x->early[before].next;
+    const message had = x->early[i];
+    x->early[before].next = had.next;
+    if (q->later == i) q->later = before == i ? NOBODY : before;
     x->early[i].next = x->spare;
     x->spare = i;
-    return next;
+    return had;
+}
+
+/* Among those that came after the oldest. */
+static bool take_later(sim *x, process *q, uint64_t key, double *arrives)
+{
+    uint32_t before = q->later;
+    if (before == NOBODY) return false;
+    do {
+        if (x->early[x->early[before].next].key == key) {
+            *arrives = take_after(x, q, before).arrives;
+            return true;
+        }
+        before = x->early[before].next;
+    } while (before != q->later);
+    return false;
 }
 
 /* The oldest message of the key; false: it has not come. */
 static LS_ALWAYS_INLINE bool take(sim *x, process *q, uint64_t key, double *arrives)
 {
-    if (q->key == key) {
-        *arrives = q->arrives;
-        q->key = 0;
-        if (LS_UNLIKELY(q->later != NOBODY)) {
-            q->key = x->early[q->later].key;
-            q->arrives = x->early[q->later].arrives;
-            q->later = release(x, q->later);
-        }
-        return true;
+    if (q->key != key) return take_later(x, q, key, arrives);
+    *arrives = q->arrives;
+    q->key = 0;
+    if (LS_UNLIKELY(q->later != NOBODY)) {
+        const message next = take_after(x, q, q->later);
+        q->key = next.key;
+        q->arrives = next.arrives;
     }
-    for (uint32_t *i = &q->later; *i != NOBODY; i = &x->early[*i].next)
-        if (x->early[*i].key == key) {
-            *arrives = x->early[*i].arrives;
-            *i = release(x, *i);
-            return true;
-        }
-    return false;
+    return true;
 }
 
 static uint32_t place_of(const sim *x, uint32_t p) { return x->m->place ? x->m->place[p] : p; }
@@ -203,7 +217,7 @@ static bool meet(sim *x, uint32_t p, ls_des_op a, bool in_turn)
     for (uint32_t i = here->first; i != NOBODY; i = x->p[i].next) {
         if (LS_UNLIKELY(m->told != NULL)) tell(x, i, x->p[i].t, ready, until);
         x->p[i].t = until;
-        x->p[i].op++;
+        x->p[i].op += 1 << m->log2_stride;
         resume(x, i, in_turn);
     }
     q->t = until;
@@ -217,6 +231,7 @@ static bool meet(sim *x, uint32_t p, ls_des_op a, bool in_turn)
 static LS_ALWAYS_INLINE void run(sim *x, uint32_t p, bool sends, bool in_turn)
 {
     const ls_des_model *m = x->m;
+    const size_t stride = (size_t)1 << m->log2_stride;
     process *q = &x->p[p];
     for (;;) {
         const ls_des_op a = *q->op;
@@ -256,7 +271,7 @@ static LS_ALWAYS_INLINE void run(sim *x, uint32_t p, bool sends, bool in_turn)
         case LS_DES_END: return;
         default: refuse(x, p, "kind of operation", a.kind, LS_DES_MEET + 1); return;
         }
-        q->op++;
+        q->op += stride;
     }
 }
 

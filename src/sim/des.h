@@ -76,6 +76,8 @@ typedef void ls_des_told(void *arg, const ls_des_op *op, const ls_des_span *span
 typedef struct ls_des_model {
     uint32_t n;                        /* processes */
     const ls_des_op *const *program;   /* [n]: each ends with END; processes may share one */
+    int log2_stride;                   /* the operations of a program are 2^log2_stride apart, so that those of many
+                                        * processes that take the same steps share cache lines */
     const uint32_t *base;              /* [n]; NULL: 0, operations name processes by number */
     const uint32_t *place;             /* [n]: the device of a process; NULL: one each */
     const double *cost;                /* [ncosts]: seconds or bytes, finite and not negative */

@@ -16,7 +16,7 @@ typedef struct process {
     uint64_t waits;      /* for the message of this key; 0: for none, GOT */
     uint64_t key;        /* of the oldest message that came too early; 0: there is none, */
     double arrives;      /* when it comes, */
-    uint32_t later;      /* and those after it: indices into `early`; NOBODY */
+    uint32_t later;      /* the last of those after it, a ring in `early`; NOBODY */
     uint32_t next;       /* of its group, who waits, too; NOBODY */
 } process;
 _Static_assert(sizeof(process) == 64, "a process is a cache line");
@@ -50,7 +50,10 @@ typedef struct sim {
     ls_status st;        /* the first failure: nothing goes on */
 } sim;
 
-static inline uint32_t index_of(const sim *x, uint32_t p) { return (uint32_t)(x->p[p].op - x->m->program[p]); }
+static inline uint32_t index_of(const sim *x, uint32_t p)
+{
+    return (uint32_t)((x->p[p].op - x->m->program[p]) >> x->m->log2_stride);
+}
 
 /* A process that can go on. */
 static LS_ALWAYS_INLINE void resume(sim *x, uint32_t p, bool in_turn)

@@ -19,6 +19,8 @@ static ls_status check(const ls_des_model *m)
             return ls_fail(LS_INVALID, "process %u takes %g times as long: expected 0 or more", i, m->pace[i]);
     for (uint32_t i = 0; i < m->ngroups; i++)
         if (m->members[i] < 1) return ls_fail(LS_INVALID, "group %u has no members", i);
+    if (m->log2_stride < 0 || m->log2_stride > 16)
+        return ls_fail(LS_INVALID, "a stride of 2^%d: expected an exponent of 0 to 16", m->log2_stride);
     if (!(m->jitter >= 0 && m->jitter <= 1)) return ls_fail(LS_INVALID, "a jitter of %g: expected 0 to 1", m->jitter);
     return LS_OK;
 }
