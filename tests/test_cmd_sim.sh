@@ -53,6 +53,7 @@ assert all(x[\"seconds\"] <= y[\"seconds\"] for x, y in zip(a[\"collectives\"], 
 claim 'the parts of each stage sum to the step' holds 'all(near(parts(s), j["step_s"]) for s in j["stages"]) and len(j["stages"]) == 2' --parallel.pp 2 --parallel.tp 2
 claim 'FSDP gathers and scatters' holds '{"all_gather", "reduce_scatter"} <= {c["coll"] for c in j["collectives"]}' --zero.stage 3 --zero.copy rank
 claim 'sums of buckets hide behind the backward' holds 'j["exposed_s"] < j["beside_s"]' --tflops 0.01 --ddp.bucket_cap 100K
+claim 'the last ones are waited for' holds 'j["stages"][0]["beside_s"] > 0 and near(j["exposed_s"], sum(j["stages"][0][k] for k in ("collectives_s", "beside_s")))'
 claim 'without overlap nothing does' holds 'j["beside_s"] == 0' --tflops 0.01 --ddp.bucket_cap 100K --ddp.overlap false
 
 # --- pipelines: the bubble of stages that take equal times is (p - 1) / (m + p - 1)
