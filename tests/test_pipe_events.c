@@ -76,6 +76,37 @@ static void has_the_bits_of_the_replay(void **state)
     }
 }
 
+/* Rank 1 needs the third message of rank 0 before the second. */
+static void messages_of_chunks_are_apart(void **state)
+{
+    (void)state;
+    static const struct { ls_pipe_what what; int chunk, micro_batch; } list[2][8] = {
+        { { LS_PIPE_FORWARD, 0, 0 }, { LS_PIPE_FORWARD, 0, 1 }, { LS_PIPE_FORWARD, 1, 0 }, { LS_PIPE_FORWARD, 1, 1 },
+          { LS_PIPE_BACKWARD, 1, 0 }, { LS_PIPE_BACKWARD, 1, 1 }, { LS_PIPE_BACKWARD, 0, 0 },
+              { LS_PIPE_BACKWARD, 0, 1 } },
+        { { LS_PIPE_FORWARD, 0, 0 }, { LS_PIPE_FORWARD, 1, 0 }, { LS_PIPE_FORWARD, 0, 1 }, { LS_PIPE_FORWARD, 1, 1 },
+          { LS_PIPE_BACKWARD, 1, 0 }, { LS_PIPE_BACKWARD, 1, 1 }, { LS_PIPE_BACKWARD, 0, 0 },
+              { LS_PIPE_BACKWARD, 0, 1 } },
+    };
+    static const double second[4] = { 1, 1, 1, 1 }, half[4] = { .5, .5, .5, .5 };
+    const ls_pipe_shape shape = { 2, 2, 2 };
+    const ls_pipe_times t = { second, half, half, 0.25 };
+    const ls_pipe_loads loads = { second, half, half, 0 };
+    const ls_des_net net = { .latency_s = 0.25, .bytes_per_s = 1 };
+    ls_pipe_program g;
+    ls_pipe_replay r;
+    assert_int_equal(ls_pipe_program_create_empty(LS_PIPE_LOOP, &shape, 8, &g), LS_OK);
+    for (int k = 0; k < 16; k++) {
+        g.list[k / 8].wanted = 2;
+        ls_pipe_put(&g.list[k / 8], list[k / 8][k % 8].what, list[k / 8][k % 8].chunk, list[k / 8][k % 8].micro_batch);
+    }
+    if (ls_pipe_prove(&g, 0, 0) < 0) fail_msg("%s", ls_last_error());
+    assert_int_equal(ls_pipe_replay_create(&g, &t, &r), LS_OK);
+    assert_true(simulated(&g, &loads, 1, &net, NULL) == r.step);
+    ls_pipe_replay_free(&r);
+    ls_pipe_program_free(&g);
+}
+
 /* The rows of ls_pipe_seconds; of interleaved 1F1B and ZB-H1 without hops, where the runtime's lists wait for others
  * than those of the papers (test_pipe_replay.c). */
 static void takes_what_the_closed_forms_say(void **state)
@@ -138,6 +169,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(has_the_bits_of_the_replay),
+        cmocka_unit_test(messages_of_chunks_are_apart),
         cmocka_unit_test(takes_what_the_closed_forms_say),
         cmocka_unit_test(pipelines_wait_for_links_that_they_share),
     };

@@ -184,8 +184,8 @@ static void make_piece(void *arg, int64_t i)
 {
     const maker *m = arg;
     piece *to = &m->piece[i];
-    const int lanes = m->any->nlanes, begin = (int)i * PIECE, end = begin + PIECE < m->any->size ? begin + PIECE
-        : m->any->size;
+    const int lanes = m->any->nlanes, begin = (int)i * PIECE, left = m->any->size - begin;
+    const int end = begin + (left < PIECE ? left : PIECE);
     ls_sched s = { 0 };
     to->first = malloc((size_t)(end - begin) * (size_t)lanes * sizeof *to->first);
     if (!to->first) to->st = ls_fail(LS_NO_MEMORY, "the programs of %d ranks", end - begin);
