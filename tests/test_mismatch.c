@@ -314,7 +314,7 @@ static void processes_learn_it_over_tcp(void **state)
     matrix(LS_TEST_PROCESSES, "tcp", false);
 }
 
-/* --- groups without a common rank ---------------------------------------------------------------------------------- */
+/* --- groups without a common rank ---------------------------------------------------------------------- */
 
 /* Each half of the ranks is split into pairs, whose ids are the same in both halves. Those of the second half call more
  * collectives than those of the first, and one of them is late. */
