@@ -92,6 +92,14 @@ for shared in 0 24; do
     claim "moe, shared expert $shared: an export" lockstep export run-moe-$shared --out exported-moe-$shared --max-shard-size 60KiB
     claim "moe, shared expert $shared: the export is the same to transformers" oracle same run-moe-$shared/checkpoints/step-00000040 \
         exported-moe-$shared
+    lockstep train --model.name moe --model.n_layer 2 --model.n_head 2 --model.d_model 32 --model.seq_len 32 --model.n_experts 4 \
+        --model.shared_expert $shared --data.name whale.txt --data.tokenizer byte --data.path tokens --train.steps 40 \
+        --train.global_batch 9 --nproc-per-node 3 --zero.stage 3 --checkpoint.consolidate never --run.dir shards-of-moe-$shared >out 2>err
+    claim "moe, shared expert $shared: ckpt merge" lockstep ckpt merge shards-of-moe-$shared/checkpoints/step-00000040 --out merged-moe-$shared
+    claim "moe, shared expert $shared: transformers finds the loss of the run in the merged folder" oracle trained merged-moe-$shared \
+        tokens/val.bin 32 "$(sed -nE '$s/.*"eval\/loss": ([^,]+),.*/\1/p' shards-of-moe-$shared/metrics.jsonl)" 2e-6
+    claim "moe, shared expert $shared: and its parameters are the ranks' to the bit" test \
+        "$(lockstep ckpt digest merged-moe-$shared/model.safetensors | cut -d' ' -f1)" = "$(sed -nE '$s/.* digest=//p' out)"
 done
 
 # the tokenizer of a run and of its export, to AutoTokenizer: the same ids, nothing around them, the text again

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/text.h"
-#include "ckpt/save.h"
+#include "ckpt/hf.h"
 #include "ckpt/state.h"
 
 enum { RANKS = 4, FILES = RANKS + 3 };
@@ -46,11 +46,12 @@ static ls_status write_beside(void *arg, const char *folder, ls_manifest *m)
     const ls_values values = ls_ddp_values(r->ddp);
     ls_ckpt_sums sums;
     char path[400];
-    if (!folder) return ls_ckpt_save_of(NULL, &r->model->params, &values, NULL);
+    const ls_lm_config none = { 0 };
+    if (!folder) return ls_hf_write_model(NULL, &none, &r->model->params, &values, NULL, NULL);
     snprintf(path, sizeof path, "%s/config.yaml", folder);
     spill(path, "train: { steps: 10 }\n", 21);
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
-    LS_TRY(ls_ckpt_save_summed(path, &r->model->params, &values, NULL, &sums));
+    LS_TRY(ls_hf_write_model(path, &none, &r->model->params, &values, NULL, &sums));
     return ls_manifest_add(m, "model.safetensors", &sums);
 }
 

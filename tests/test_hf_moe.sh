@@ -60,6 +60,50 @@ for model in mixtral qwen2_moe; do
     sed -i 's/"num_hidden_layers": 2/"num_hidden_layers": 3/' $model/config.json
     claim "$model: tensors that are missing are named" fails_with 65 'tensors: model.layers.2' "$lockstep" import $model --out x.safetensors
 done
+# a run's checkpoint is a folder of transformers', too: its model.safetensors has the tensors of an export
+step=checkpoints/step-00000020
+digest() { "$lockstep" ckpt digest "$1" | cut -d' ' -f1; }
+final() { tail -1 "$1.out" | sed 's/.* digest=//'; }
+losses() { sed -nE 's/.*"step": ([0-9]+),.*global_avg_loss": ([^,]+),.*/\1 \2/p' "$1/metrics.jsonl"; }
+for model in mixtral qwen2_moe; do
+    for run in one ep tp; do
+        at=$model-$run
+        claim "$at: an export of its checkpoint" "$lockstep" export $at --out exported-$at
+        claim "$at: the checkpoint's model.safetensors has its tensors, to the bit" same_tensors $at/$step/model.safetensors \
+            exported-$at/model.safetensors
+        claim "$at: its shapes are transformers'" diff <(tensors "$golden/$model/model.safetensors" | sed 's/ [^ ]*$//') \
+            <(tensors $at/$step/model.safetensors | sed 's/ [^ ]*$//')
+        claim "$at: verify" "$lockstep" ckpt verify $at/$step $at/$step/model.safetensors
+        claim "$at: the file has the digest that the run prints" test "$(digest $at/$step/model.safetensors)" = "$(final $at)"
+        claim "$at: and so has the export" test "$(digest exported-$at/model.safetensors)" = "$(final $at)"
+        claim "$at: diff finds the parameters of the ranks' files in it" bash -c "! '$lockstep' ckpt diff $at/$step/model.safetensors $at/$step >diff.txt &&
+            grep -q . diff.txt && ! grep -v '^optim\.\|^state\.' diff.txt"
+        for from in exported-$at $at/$step/model.safetensors $at/$step; do
+            claim "$at: $from writes" "$lockstep" generate $from --tokenizer byte --prompt 12 --temperature 0 --tokens 8
+            "$lockstep" generate $from --tokenizer byte --prompt 12 --temperature 0 --tokens 8 >written 2>err
+            [ $from = exported-$at ] && mv written expected || claim "$at: what the export writes" cmp expected written
+        done
+    done
+    at=$model-never
+    claim "$at: a run without the file" train "$golden/$model" $at --parallel.ep 2 --zero.stage 3 --checkpoint.consolidate never
+    claim "$at: merge" "$lockstep" ckpt merge $at/$step --out $at-merged
+    claim "$at: an export of the ranks' files" "$lockstep" export $at/$step --out exported-$at
+    claim "$at: the merged file has its tensors, to the bit" same_tensors $at-merged/model.safetensors exported-$at/model.safetensors
+    claim "$at: and the run's digest" test "$(digest $at-merged/model.safetensors)" = "$(final $at)"
+    # who loads such a file, on whichever ranks, trains as from the export
+    claim "$model: from the export" train exported-$model-ep $model-from-export
+    number=0
+    for options in '' '--parallel.ep 2' '--parallel.tp 2' '--parallel.ep 2 --zero.stage 1' '--zero.stage 3 --nproc-per-node 2'; do
+        for from in $model-ep/$step/model.safetensors $model-ep/$step; do
+            number=$((number + 1))
+            # shellcheck disable=SC2086
+            claim "$model: from $from, $options" train $from $model-from-$number $options
+            claim "$model: from $from, $options: the first losses are those of the export" awk 'NR == FNR { loss[$1] = $2; n++; next }
+                $1 <= 3 { d = ($2 - loss[$1]) / loss[$1]; k++; if (d > 2e-6 || d < -2e-6) { print; exit 1 } } END { exit k != 3 }' \
+                <(losses $model-from-export) <(losses $model-from-$number)
+        done
+    done
+done
 # other weights than the golden ones must be seen
 cp -r "$golden/qwen2_moe" wrong && sed -i 's/"norm_topk_prob": false/"norm_topk_prob": true/' wrong/config.json
 claim 'another rule of weights' train wrong other

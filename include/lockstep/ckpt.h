@@ -48,7 +48,8 @@ ls_status ls_ckpt_read(ls_ckpt *c, const ls_ckpt_tensor *t, void *dst);
 /* Reads every byte of every tensor and checks all. */
 ls_status ls_ckpt_verify(ls_ckpt *c);
 
-/* NULL-ended "key", "value" pairs for __metadata__; may be NULL. */
+/* NULL-ended "key", "value" pairs for __metadata__; may be NULL. Every parameter becomes the tensor that it is; for the
+ * tensors of transformers, one for each expert, see ls_hf_save. */
 ls_status ls_ckpt_save(const char *path, const ls_params *ps, const char *const *meta);
 /* The same with `prefix` before each name: "net." makes the file of an mlp one that loads into a PyTorch module whose
  * layers are self.net = nn.Sequential(...). The metadata key lockstep.prefix says so, and ls_ckpt_load takes the prefix
@@ -62,9 +63,10 @@ typedef struct ls_kept ls_kept;
 ls_status ls_kept_create(struct ls_group *g, ls_kept **out); /* g is borrowed */
 ls_values ls_kept_values(ls_kept *k);
 void ls_kept_destroy(ls_kept *k); /* NULL is fine */
-/* Every parameter by name, from a file, or from the folder of a checkpoint of all ranks (state.h). LS_SHAPE names the
- * tensor, both shapes and what to do; a missing or extra tensor is LS_SHAPE too; names that all start with "module."
- * fail with the hint to strip it unless strip_module. Nothing is changed on failure.
+/* Every parameter by name, one of experts also from a tensor for each, from a file, or from the folder of a
+ * checkpoint of all ranks (state.h). LS_SHAPE names the tensor, both shapes and what to do; a missing or extra tensor
+ * is LS_SHAPE too; names that all start with "module." fail with the hint to strip it unless strip_module. Nothing is
+ * changed on failure.
  *
  * Of a parameter that is a part of a tensor (ls_param.part) the load keeps that part alone. A digest is of a whole
  * tensor: if the tensor has one, all its bytes are read, at most 1 MiB at a time, and LS_CKPT_CORRUPT names it if any

@@ -3,6 +3,7 @@
 #define LS_CKPT_HF_H
 #include <stddef.h>
 #include <stdint.h>
+#include "ckpt/save.h"
 #include "lockstep/hf.h"
 
 /* "weight_map" of model.safetensors.index.json. */
@@ -26,6 +27,12 @@ const struct ls_hf_place *ls_hf_index_find(const ls_hf_index *ix, const char *na
 
 /* The class of a model that Hugging Face has files for; NULL: there is none of that name. */
 const ls_model_class *ls_hf_class(const char *model);
+
+/* Writes parameters into one safetensors file, in F32, with metadata, as ls_ckpt_save_of does, but as transformers has
+ * them: of experts (lm->n_experts of them) a tensor for each (hf_experts.h). Of a model without, lm may be all zeros.
+ * Every rank of `values` calls it; path NULL writes nothing. *sums (NULL: not wanted) is the caller's to free. */
+ls_status ls_hf_write_model(const char *path, const ls_lm_config *lm, const ls_params *ps, const ls_values *values,
+                            const char *const *meta, ls_ckpt_sums *sums);
 
 /* LS_BAD_FILE when the name ends as pickles do, with what to do instead; `what` is what is shown. */
 ls_status ls_hf_refuse_pickle(const char *what, const char *name);

@@ -335,18 +335,16 @@ static ls_status check_head(const folder *f, const ls_hf_config *c, const ls_par
 /* The rows that are here of the experts that are here, from a matrix of each. */
 static ls_status read_experts(const folder *f, const ls_param *p, int64_t E, void *raw, float *out)
 {
-    const bool all = ls_part_is_all(&p->part), transposed = ls_hf_expert_transposed(p->name);
-    const int64_t F = all ? p->t.dim[0] / E : p->part.of, C = p->t.dim[1], first = all ? 0 : p->part.first;
-    const int64_t rows = all ? F : p->part.count;
-    const int64_t begin = all ? 0 : p->part.first_run, end = begin + (all ? E : p->part.runs);
-    for (int64_t e = begin; e < end; e++) {
+    const bool transposed = ls_hf_expert_transposed(p->name);
+    const ls_hf_experts h = ls_hf_experts_of(p, E);
+    for (int64_t e = h.begin; e < h.end; e++) {
         char name[LS_HF_NAME_BYTES];
         int shard;
         const ls_ckpt_tensor *t = find(f, ls_hf_tensor_name(file_name(f, p->name), e, name), &shard);
         LS_TRY(ls_ckpt_read(f->shard[shard], t, raw));
-        for (int64_t i = first; i < first + rows; i++)
-            for (int64_t k = 0; k < C; k++)
-                *out++ = ls_ckpt_value(raw, t->dtype, (size_t)(transposed ? k * F + i : i * C + k));
+        for (int64_t i = h.first; i < h.first + h.rows; i++)
+            for (int64_t k = 0; k < h.C; k++)
+                *out++ = ls_ckpt_value(raw, t->dtype, (size_t)(transposed ? k * h.F + i : i * h.C + k));
     }
     return LS_OK;
 }

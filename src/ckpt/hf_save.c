@@ -133,9 +133,10 @@ static void tensors_free(tensors *x)
 }
 
 /* Asks for every value when the rank does that writes. */
-static ls_status attend(const tensors *x, const ls_values *values)
+static ls_status attend(const tensors *x, int shards, const ls_values *values)
 {
-    for (int i = 0; i < x->n; i++) LS_TRY(ls_ckpt_attend(x->item[i].param, 1, values));
+    for (int s = 0; s < shards; s++)
+        LS_TRY(ls_ckpt_attend_items(x->item + x->first[s], x->first[s + 1] - x->first[s], values));
     return LS_OK;
 }
 
@@ -152,17 +153,17 @@ static void add(tensors *x, const ls_param *p, const ls_values *values, int64_t 
     it->transposed = ls_hf_expert_transposed(p->name);
 }
 
-static ls_status list(const ls_hf_config *c, const ls_params *ps, const ls_values *values, ls_dtype dtype, tensors *x)
+static ls_status list(const ls_lm_config *lm, const ls_params *ps, const ls_values *values, ls_dtype dtype, tensors *x)
 {
     size_t n = 1;
     const int all = ls_params_total(ps);
-    for (int i = 0; i < all; i++) n += (size_t)ls_hf_tensors(&c->lm, ls_params_at(ps, i)->name);
+    for (int i = 0; i < all; i++) n += (size_t)ls_hf_tensors(lm, ls_params_at(ps, i)->name);
     *x = (tensors){ .item = calloc(n, sizeof *x->item), .shape = calloc(n, sizeof *x->shape),
                     .name = calloc(n, sizeof *x->name), .first = calloc(n, sizeof *x->first) };
     if (!x->item || !x->shape || !x->name || !x->first) return ls_fail(LS_NO_MEMORY, "a list of %zu tensors", n);
     for (int i = 0; i < all; i++) {
         const ls_param *p = ls_params_at(ps, i);
-        const int64_t experts = ls_hf_tensors(&c->lm, p->name);
+        const int64_t experts = ls_hf_tensors(lm, p->name);
         for (int64_t e = 0; e < experts; e++) add(x, p, values, experts, e, dtype);
         if (!values && !ls_part_is_all(&p->part))
             return ls_fail(LS_INVALID, "parameter '%s' is a part of a tensor here: save it by ls_hf_save_of", p->name);
@@ -174,9 +175,20 @@ static ls_status save(const char *dir, const ls_hf_config *c, const ls_params *p
                       ls_dtype dtype, size_t max_shard)
 {
     tensors x;
-    ls_status st = list(c, ps, values, dtype, &x);
-    if (st == LS_OK && dir) st = write_all(dir, c, x.item, x.first, cut(x.item, x.n, max_shard, x.first));
-    else if (st == LS_OK) st = attend(&x, values);
+    ls_status st = list(&c->lm, ps, values, dtype, &x);
+    const int shards = st == LS_OK ? cut(x.item, x.n, max_shard, x.first) : 0;
+    if (st == LS_OK) st = dir ? write_all(dir, c, x.item, x.first, shards) : attend(&x, shards, values);
+    tensors_free(&x);
+    return st;
+}
+
+ls_status ls_hf_write_model(const char *path, const ls_lm_config *lm, const ls_params *ps, const ls_values *values,
+                            const char *const *meta, ls_ckpt_sums *sums)
+{
+    tensors x;
+    ls_status st = list(lm, ps, values, LS_F32, &x);
+    if (st == LS_OK && path) st = ls_ckpt_write_summed(path, x.item, x.n, meta, sums);
+    else if (st == LS_OK) st = ls_ckpt_attend_items(x.item, x.n, values);
     tensors_free(&x);
     return st;
 }
@@ -219,7 +231,7 @@ ls_status ls_hf_import(const char *dir, const char *checkpoint)
     c.dtype = LS_F32;
     if (st == LS_OK) st = ls_hf_config_text(&c, &config);
     const char *meta[] = { "lockstep.step", "0", "lockstep.model", c.model, HF_CONFIG_KEY, config, NULL };
-    if (st == LS_OK) st = ls_ckpt_save(checkpoint, &model->params, meta);
+    if (st == LS_OK) st = ls_hf_write_model(checkpoint, &c.lm, &model->params, NULL, meta, NULL);
     free(config);
     ls_model_destroy(model);
     ls_arena_destroy(arena);

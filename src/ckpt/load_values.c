@@ -10,7 +10,7 @@
 
 #define MODULE "module." /* what PyTorch's DDP wrapper puts before every name */
 
-static const char *shape_text(const ls_ckpt_tensor *t, char *buf, size_t n)
+static const char *shape_text(const ls_weights_tensor *t, char *buf, size_t n)
 {
     size_t at = (size_t)snprintf(buf, n, "[");
     for (int d = 0; d < t->ndim && at < n; d++)
@@ -30,11 +30,11 @@ static bool is_in_front(const ls_ckpt *c, const ls_params *ps, const char *front
     return c->header.ntensors > 0;
 }
 
-static const ls_ckpt_tensor *find_param(const ls_ckpt *c, const ls_param *p, const char *front)
+static bool find_param(const ls_weights *w, const ls_param *p, const char *front, ls_weights_tensor *out)
 {
     char name[LS_CKPT_MAX_NAME + 1];
     const int n = snprintf(name, sizeof name, "%s%s", front, p->name);
-    return n > 0 && (size_t)n < sizeof name ? ls_ckpt_find(c, name) : NULL;
+    return n > 0 && (size_t)n < sizeof name && ls_weights_find(w, name, out);
 }
 
 /* The tensor that a parameter is, or is a part of, in a file. */
@@ -50,7 +50,7 @@ static ls_tensor file_tensor(const ls_param *p)
     return t;
 }
 
-static ls_status check_fit(const ls_ckpt *c, const ls_param *p, const ls_ckpt_tensor *t)
+static ls_status check_fit(const ls_ckpt *c, const ls_param *p, const ls_weights_tensor *t)
 {
     char want[128], found[256];
     const ls_tensor in_file = file_tensor(p);
@@ -82,14 +82,17 @@ static ls_status put(ls_param *p, const char *from)
 }
 
 /* What is here of all parameters is read into a copy first, so that a failure halfway leaves the model as it was. */
-static ls_status load_all(ls_ckpt *c, ls_params *ps, const char *front)
+static ls_status load_all(ls_weights *w, ls_params *ps, const char *front)
 {
+    ls_weights_tensor t;
     size_t all = 1;
     for (int i = 0; i < ps->n; i++) all += ls_tensor_nbytes(&ps->item[i].t);
     char *copy = malloc(all), *at = copy;
-    ls_status st = copy ? LS_OK : ls_fail(LS_NO_MEMORY, "%s: %zu bytes to load it do not fit in memory", c->path, all);
-    for (int i = 0; st == LS_OK && i < ps->n; at += ls_tensor_nbytes(&ps->item[i].t), i++)
-        st = ls_ckpt_read_param(c, find_param(c, &ps->item[i], front), &ps->item[i], at);
+    ls_status st = copy ? LS_OK : ls_fail(LS_NO_MEMORY, "%s: %zu bytes to load it do not fit in memory", w->file->path, all);
+    for (int i = 0; st == LS_OK && i < ps->n; at += ls_tensor_nbytes(&ps->item[i].t), i++) {
+        (void)find_param(w, &ps->item[i], front, &t);
+        st = ls_weights_read_param(w, &t, &ps->item[i], at);
+    }
     at = copy;
     for (int i = 0; st == LS_OK && i < ps->n; at += ls_tensor_nbytes(&ps->item[i].t), i++) st = put(&ps->item[i], at);
     free(copy);
@@ -97,11 +100,14 @@ static ls_status load_all(ls_ckpt *c, ls_params *ps, const char *front)
 }
 
 /* The file's tensors and the model's parameters match one to one. */
-static ls_status check_all(const ls_ckpt *c, const ls_params *ps, const char *front)
+static ls_status check_all(const ls_weights *w, const ls_params *ps, const char *front)
 {
-    for (int i = 0; i < ps->n; i++) LS_TRY(check_fit(c, &ps->item[i], find_param(c, &ps->item[i], front)));
-    for (size_t i = 0; i < c->header.ntensors; i++) {
-        const char *name = c->header.tensor[i].name;
+    const ls_ckpt *c = w->file;
+    ls_weights_tensor t;
+    for (int i = 0; i < ps->n; i++)
+        LS_TRY(check_fit(c, &ps->item[i], find_param(w, &ps->item[i], front, &t) ? &t : NULL));
+    for (int i = 0; i < w->n; i++) {
+        const char *name = w->tensor[i].name;
         if (!ls_params_find_any(ps, name + strlen(front)))
             return ls_fail(LS_SHAPE, "%s: has a tensor '%s', which the model does not know: the file is of another model",
                            c->path, name);
@@ -129,8 +135,8 @@ ls_status ls_ckpt_load(const char *path, ls_params *ps, bool strip_module)
     } else if (prefix && is_in_front(c, ps, prefix)) {
         front = prefix;
     }
-    if (st == LS_OK) st = check_all(c, ps, front);
-    if (st == LS_OK) st = load_all(c, ps, front);
-    ls_ckpt_close(c);
+    if (st == LS_OK) st = check_all(&w, ps, front);
+    if (st == LS_OK) st = load_all(&w, ps, front);
+    ls_weights_close(&w);
     return st;
 }

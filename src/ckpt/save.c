@@ -42,6 +42,8 @@ typedef struct workspace {
     float *f32;    /* owned, both: `room` elements */
     uint16_t *f16;
     size_t room;
+    const ls_param *param; /* whose values were asked for last, */
+    const float *whole;    /* and these */
 } workspace;
 
 /* Takes the next bytes. */
@@ -108,9 +110,10 @@ static ls_status stream_values(const ls_ckpt_item *it, const float *v, workspace
 
 static ls_status stream(const ls_ckpt_item *it, workspace *w, sink fn, void *arg)
 {
-    const float *v = it->from->data;
-    if (it->values) LS_TRY(it->values->whole(it->values->arg, it->param, &v));
-    return stream_values(it, v + it->skip, w, fn, arg);
+    if (!it->values) return stream_values(it, (const float *)it->from->data + it->skip, w, fn, arg);
+    if (it->param != w->param) LS_TRY(it->values->whole(it->values->arg, it->param, &w->whole));
+    w->param = it->param;
+    return stream_values(it, w->whole + it->skip, w, fn, arg);
 }
 
 /* --- where the bytes go ---------------------------------------------------------- */
@@ -312,14 +315,21 @@ static ls_status write_file(const char *path, header *h, const ls_ckpt_item *ite
     return LS_OK;
 }
 
+ls_status ls_ckpt_attend_items(const ls_ckpt_item *item, int n, const ls_values *values)
+{
+    const float *unused;
+    for (int i = 0; i < n; i++)
+        if (i == 0 || item[i].param != item[i - 1].param) LS_TRY(values->whole(values->arg, item[i].param, &unused));
+    return LS_OK;
+}
+
 /* After a failure the other ranks still bring their parts of the remaining values, and wait for this one. */
 static void attend_rest(const ls_ckpt_item *item, int n, int asked)
 {
     char why[LS_ERROR_BYTES];
-    const float *unused;
     snprintf(why, sizeof why, "%s", ls_last_error());
-    for (int i = asked; i < n; i++)
-        if (item[i].values && item[i].values->whole(item[i].values->arg, item[i].param, &unused) < 0) break;
+    while (asked > 0 && asked < n && item[asked].values && item[asked].param == item[asked - 1].param) asked++;
+    if (asked < n && item[asked].values) (void)ls_ckpt_attend_items(item + asked, n - asked, item[asked].values);
     (void)ls_fail(LS_IO, "%s", why);
 }
 
@@ -373,16 +383,11 @@ static size_t pairs(const char *const *meta)
     return n;
 }
 
-ls_status ls_ckpt_attend(const ls_param *p, int n, const ls_values *values)
-{
-    const float *unused;
-    for (int i = 0; i < n; i++) LS_TRY(values->whole(values->arg, &p[i], &unused));
-    return LS_OK;
-}
 
 static ls_status attend_all(const ls_params *ps, const ls_values *values)
 {
-    for (int i = 0; i < ls_params_total(ps); i++) LS_TRY(ls_ckpt_attend(ls_params_at(ps, i), 1, values));
+    const float *unused;
+    for (int i = 0; i < ls_params_total(ps); i++) LS_TRY(values->whole(values->arg, ls_params_at(ps, i), &unused));
     return LS_OK;
 }
 
@@ -395,7 +400,7 @@ ls_ckpt_item ls_ckpt_item_of(const ls_param *p, const char *name, const ls_value
 }
 
 static ls_status save(const char *path, const ls_params *ps, const char *prefix, const ls_values *values,
-                      const char *const *meta, ls_ckpt_sums *sums)
+                      const char *const *meta)
 {
     const int n = ls_params_total(ps);
     const size_t room = strlen(prefix) + LS_NAME_BYTES, npairs = pairs(meta);
@@ -426,7 +431,7 @@ static ls_status save(const char *path, const ls_params *ps, const char *prefix,
         if (!values && !ls_part_is_all(&p->part))
             st = ls_fail(LS_INVALID, "parameter '%s' is a part of a tensor here: save it by ls_ckpt_save_of", p->name);
     }
-    if (st == LS_OK) st = ls_ckpt_write_summed(path, item, n, all, sums);
+    if (st == LS_OK) st = ls_ckpt_write(path, item, n, all);
 done:
     free(all);
     free(name);
@@ -437,21 +442,15 @@ done:
 
 ls_status ls_ckpt_save_prefixed(const char *path, const ls_params *ps, const char *prefix, const char *const *meta)
 {
-    return save(path, ps, prefix, NULL, meta, NULL);
+    return save(path, ps, prefix, NULL, meta);
 }
 
 ls_status ls_ckpt_save(const char *path, const ls_params *ps, const char *const *meta)
 {
-    return save(path, ps, "", NULL, meta, NULL);
+    return save(path, ps, "", NULL, meta);
 }
 
 ls_status ls_ckpt_save_of(const char *path, const ls_params *ps, const ls_values *values, const char *const *meta)
 {
-    return path ? save(path, ps, "", values, meta, NULL) : attend_all(ps, values);
-}
-
-ls_status ls_ckpt_save_summed(const char *path, const ls_params *ps, const ls_values *values, const char *const *meta,
-                              ls_ckpt_sums *sums)
-{
-    return save(path, ps, "", values, meta, sums);
+    return path ? save(path, ps, "", values, meta) : attend_all(ps, values);
 }

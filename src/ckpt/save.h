@@ -20,8 +20,8 @@ void ls_ckpt_sums_free(ls_ckpt_sums *s); /* zeroed is fine */
 typedef struct ls_ckpt_item {
     const char *name;      /* in the file */
     const ls_tensor *from; /* its values; its shape alone where `values` has them: */
-    const ls_values *values; /* asked for those of `param` once, when they are written. NULL: from->data */
-    const ls_param *param;
+    const ls_values *values; /* asked for those of `param` when they are written. NULL: from->data */
+    const ls_param *param;   /* items one after another that are of the same one are asked for once */
     size_t skip;           /* the values begin after so many elements */
     ls_dtype dtype;        /* in the file: from's, or BF16 or F16 of an F32, rounded to nearest even */
     bool transposed;       /* from is a matrix [O, I] of F32, the file gets [I, O] */
@@ -29,8 +29,8 @@ typedef struct ls_ckpt_item {
 
 /* A parameter as it stands in a file, under `name`; *shape, which it keeps, gets that of the global tensor. */
 ls_ckpt_item ls_ckpt_item_of(const ls_param *p, const char *name, const ls_values *values, ls_tensor *shape);
-/* Asks for every value of ps[0 .. n) when the rank does that writes them by ls_ckpt_write. */
-ls_status ls_ckpt_attend(const ls_param *p, int n, const ls_values *values);
+/* Asks for every value of the n items when the rank does that writes them by ls_ckpt_write. */
+ls_status ls_ckpt_attend_items(const ls_ckpt_item *item, int n, const ls_values *values);
 /* Bytes of the item's data in the file. */
 size_t ls_ckpt_item_nbytes(const ls_ckpt_item *it);
 /* Writes the n items in their order, whole or not at all, with the metadata and digests of
@@ -39,8 +39,5 @@ ls_status ls_ckpt_write(const char *path, const ls_ckpt_item *item, int n, const
 /* The same; *sums gets the file's checksums, which the caller frees. */
 ls_status ls_ckpt_write_summed(const char *path, const ls_ckpt_item *item, int n, const char *const *meta,
                                ls_ckpt_sums *sums);
-/* ls_ckpt_save_of on the rank that writes, with the file's checksums. */
-ls_status ls_ckpt_save_summed(const char *path, const ls_params *ps, const ls_values *values, const char *const *meta,
-                              ls_ckpt_sums *sums);
 
 #endif

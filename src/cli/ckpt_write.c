@@ -8,9 +8,8 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "ckpt/checkpoint.h"
-#include "ckpt/format.h"
+#include "ckpt/hf.h"
 #include "ckpt/reshard.h"
-#include "ckpt/save.h"
 #include "cli/ckpt_folder.h"
 #include "cli/cli.h"
 
@@ -18,7 +17,7 @@
 
 /* --- merge ------------------------------------------------------------------------------------------------------- */
 
-/* One tensor at a time, for ls_ckpt_write. */
+/* One parameter at a time. */
 typedef struct source {
     ls_checkpoint *c; /* borrowed */
     float *values;    /* owned */
@@ -36,34 +35,30 @@ static ls_status whole(void *arg, const ls_param *p, const float **out)
     return LS_OK;
 }
 
-static ls_status write_model(ls_checkpoint *c, const char *path)
+/* The parameters of the model, without memory for values. */
+static ls_status params_of(const ls_checkpoint *c, ls_params *ps)
 {
-    const int n = ls_checkpoint_count(c);
-    static const char *const keys[] = { "lockstep.step", "lockstep.seed", "lockstep.model", "lockstep.config", "lockstep.dims",
-                                        "lockstep.activation" };
-    const char *meta[2 * (sizeof keys / sizeof *keys) + 1];
-    size_t at = 0;
-    int items = 0;
-    source s = { c, NULL };
-    const ls_values values = { whole, &s };
-    ls_param *param = calloc((size_t)n + 1, sizeof *param);
-    ls_tensor *shape = calloc((size_t)n + 1, sizeof *shape);
-    ls_ckpt_item *item = calloc((size_t)n + 1, sizeof *item);
-    ls_status st = param && shape && item ? LS_OK : ls_fail(LS_NO_MEMORY, "a list of %d tensors", n);
-    for (int i = 0; st == LS_OK && i < n; i++) {
+    for (int i = 0; i < ls_checkpoint_count(c); i++) {
         const ls_checkpoint_tensor *t = ls_checkpoint_at(c, i);
         if (ls_cli_ckpt_is_state(t->name)) continue;
         if (t->dtype != LS_F32 || t->ndim > LS_MAX_DIMS || strlen(t->name) >= LS_NAME_BYTES)
-            st = ls_fail(LS_UNSUPPORTED, "tensor '%s' is no parameter of Lockstep's: float, at most %d dimensions, a name of less than %d "
-                         "bytes", t->name, LS_MAX_DIMS, LS_NAME_BYTES);
-        if (st < 0) break;
-        snprintf(param[items].name, sizeof param[items].name, "%s", t->name);
-        shape[items] = (ls_tensor){ .dtype = LS_F32, .ndim = t->ndim };
-        for (int d = 0; d < t->ndim; d++) shape[items].dim[d] = t->dim[d];
-        item[items] = (ls_ckpt_item){ .name = t->name, .from = &shape[items], .values = &values,
-                                      .param = &param[items], .dtype = LS_F32 };
-        items++;
+            return ls_fail(LS_UNSUPPORTED, "tensor '%s' is no parameter of Lockstep's: float, at most %d dimensions, a name of less than %d "
+                           "bytes", t->name, LS_MAX_DIMS, LS_NAME_BYTES);
+        LS_TRY(ls_params_add(ps, t->name, t->ndim, t->dim));
     }
+    return LS_OK;
+}
+
+static ls_status write_model(ls_checkpoint *c, const char *path)
+{
+    static const char *const keys[] = { "lockstep.step", "lockstep.seed", "lockstep.model", "lockstep.config", "lockstep.dims",
+                                        "lockstep.activation" };
+    const char *meta[2 * (sizeof keys / sizeof *keys) + 1], *config = ls_checkpoint_meta(c, "lockstep.config");
+    size_t at = 0;
+    source s = { c, NULL };
+    const ls_values values = { whole, &s };
+    ls_params ps = { 0 };
+    ls_hf_config hf = { 0 };
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         const char *value = ls_checkpoint_meta(c, keys[i]);
         if (!value) continue;
@@ -71,11 +66,11 @@ static ls_status write_model(ls_checkpoint *c, const char *path)
         meta[at++] = value;
     }
     meta[at] = NULL;
-    if (st == LS_OK) st = ls_ckpt_write(path, item, items, meta);
+    ls_status st = config ? ls_hf_config_parse(ls_checkpoint_folder(c), config, strlen(config), &hf) : LS_OK;
+    if (st == LS_OK) st = params_of(c, &ps);
+    if (st == LS_OK) st = ls_hf_write_model(path, &hf.lm, &ps, &values, meta, NULL);
     free(s.values);
-    free(param);
-    free(shape);
-    free(item);
+    ls_params_free(&ps);
     return st;
 }
 

@@ -7,7 +7,7 @@
 #include "base/env.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "ckpt/save.h"
+#include "ckpt/hf.h"
 #include "ckpt/state.h"
 #include "ckpt/steps.h"
 #include "launch/events.h"
@@ -139,11 +139,13 @@ static ls_status write_model(const ls_trainer *t, const char *folder, ls_manifes
     char path[400], step[32];
     const char *meta[2 * LS_TRAIN_META + 3] = { "lockstep.step", step };
     ls_ckpt_sums sums;
-    if (!folder) return ls_ckpt_save_of(NULL, ps, &values, NULL);
+    ls_hf_config hf = { 0 };
+    if (ls_train_is_lm(t->c)) LS_TRY(config_of(t, &hf));
+    if (!folder) return ls_hf_write_model(NULL, &hf.lm, ps, &values, NULL, NULL);
     memcpy(meta + 2, t->meta, sizeof t->meta);
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
     snprintf(step, sizeof step, "%lld", (long long)t->step);
-    LS_TRY(ls_ckpt_save_summed(path, ps, &values, meta, &sums));
+    LS_TRY(ls_hf_write_model(path, &hf.lm, ps, &values, meta, &sums));
     return ls_manifest_add(m, "model.safetensors", &sums);
 }
 
