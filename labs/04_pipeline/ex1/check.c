@@ -90,7 +90,7 @@ int main(int argc, char **argv)
             memcpy(l.what[s], w, n);
             memcpy(l.micro_batch[s], x, size);
             if (check_outside(what, sizeof what, n) || check_outside(micro_batch, sizeof micro_batch, size))
-                return red(&l, shape, s, "something is written outside of what and micro_batch, which have 2 micro_batches elements");
+                return red(&l, shape, s, "something is written outside of what and micro_batch, which have 2 * micro_batches elements");
         }
         for (int s = 0; s < l.p; s++) {
             const char *idea = alone(&l, s);

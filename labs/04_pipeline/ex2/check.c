@@ -1,5 +1,5 @@
 /* check.c -- exercise 2 of lab 04: both lists are played; each stage stores two micro-batches at most, and the step
- * takes 3 micro_batches + 1. */
+ * takes 3 * micro_batches + 1. */
 #include "check.h"
 
 enum { MICRO = 40, ROOM = 3 * MICRO };
@@ -89,7 +89,7 @@ int main(int argc, char **argv)
             outside = outside || check_outside(what, sizeof what, n);
             outside = outside || check_outside(micro_batch, sizeof micro_batch, size);
         }
-        if (outside) return red(&l, shape, -1, "something is written outside of what and micro_batch, which have 3 micro_batches elements");
+        if (outside) return red(&l, shape, -1, "something is written outside of what and micro_batch, which have 3 * micro_batches elements");
         for (int s = 0; s < 2; s++) {
             const char *idea = alone(&l, s);
             if (idea) return red(&l, shape, -1, idea);

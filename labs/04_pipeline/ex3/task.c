@@ -1,6 +1,6 @@
 /* Exercise 3 of lab 04: find where a pipeline is stuck.
  *
- * stages lists of 2 micro_batches actions each: what[s][i] is 'F' or 'B', and micro_batch[s][i] says of which
+ * stages lists of 2 * micro_batches actions each: what[s][i] is 'F' or 'B', and micro_batch[s][i] says of which
  * micro-batch. Each stage carries its list out one action after another. A forward of a stage needs the forward of the
  * same micro-batch on the stage before; a backward needs the stage's own forward, and the backward on the stage after.
  * An action that lacks something waits, and with it all that follow in the list. Messages take no time and never fill
