@@ -5,8 +5,8 @@
  * of time each. Write the 3 * micro_batches actions of stage 0 or 1 of two: what[i] and micro_batch[i]. Of each
  * micro-batch F comes before I and I before W; the F, the I and the W are each in ascending order of micro-batches. A
  * stage stores what a micro-batch needs from its F to its W, of two micro-batches at most. There are at least two
- * micro-batches. The step may take 3 * micro_batches + 1 units; 1F1B takes two more, or one more if what I gives is sent
- * before W begins.
+ * micro-batches. The step may take 3 * micro_batches + 1 units; 1F1B takes two more, or one more if what I gives is
+ * sent before W begins.
  *
  * Example: micro_batches 2, stage 0: F0 F1 I0 W0 I1 W1.
  */
