@@ -78,6 +78,8 @@ claim 'which is in the recipe' grep -q '^  split: \[1, 2, 2, 1\]$' ends.yaml
 claim 'cp 2, ZeRO 3' runs cp $llama --tp 1 --pp 1 --cp 2 --zero 3
 claim 'experts' runs ep $llama --experts 4 --topk 2 --expert-ffn 32 --tp 1 --pp 1 --cp 1 --ep 2
 claim 'the best of all' runs best $llama
+claim 'a recipe of many clusters' fails_with 64 '--write and --sensitivity are of one plan' plan llama3-8b --topology h100-8 --world 16 --want-mfu 0.5 --write x.yaml
+claim 'nor their sensitivity' fails_with 64 '--write and --sensitivity are of one plan' plan llama3-8b --topology h100-8 --world 16 --objective cost --sensitivity
 claim 'a model that the runtime does not have' fails_with 78 'the runtime has no model with latent attention' plan deepseek-v3 --topology h100-8 --world 2048 --write deepseek.yaml
 
 # --- bad input

@@ -234,6 +234,46 @@ shows help '^usage: lockstep coll' --help
 cmd=plan before=(llama3-8b) after=()
 shows seq 'sequence length 4096$' --seq 4096
 shows json '"flops_causal": ' --json
+before=(llama3-8b --world 16 --batch 64)
+shows topology '^llama3-8b: .* 16 ranks on h100-8 ' --topology h100-8
+before=(llama3-8b --topology h100-8 --batch 64)
+shows world ' 8 ranks on h100-8 ' --world 8
+shows units ' 64 ranks on h100-8 ' --units 8
+before=(llama3-8b --topology h100-8 --world 16)
+shows batch ', batch 64 x 8192 tokens, ' --batch 64
+before=(llama3-8b --topology h100-8 --world 16 --batch 64)
+shows memory '^memory of a rank by stage, GB \(limit 40\)' --memory 40GB
+shows objective '^plan: .* recompute full$' --objective memory
+hides top '^   3 ' --top 2
+shows dtype ', 8-bit products$' --dtype fp8
+shows schedules 'pp 2 .*; recomputation ' --schedules gpipe
+shows tp '^plan: tp 4 ' --tp 4
+shows pp '^plan: tp [0-9]+ pp 2 ' --pp 2
+shows cp '^plan: tp [0-9]+ pp [0-9]+ cp 4 ' --cp 4
+shows micro-batch '^plan: .*, micro-batch 2, ' --micro-batch 2
+shows zero '^plan: .*, ZeRO 3, ' --zero 3
+shows want-mfu '^the smallest cluster with an MFU of 50 % or more: 4 ranks' --want-mfu 0.5
+shows want-step '^the smallest cluster with a step of ' --want-step 10
+shows sensitivity '^10 % more of a resource gives$' --sensitivity
+shows exhaustive ' do not fit, 0 left out ' --exhaustive
+shows write '^recipe: own.yaml$' --write own.yaml
+row['plan threads']=1 # they change no byte: tests/test_plan_search.c
+claim 'plan threads: is taken' matches 'exit=0' "$(output --threads 1)"
+claim 'plan threads: is checked' matches 'exit=64' "$(output --threads 2000)"
+before=(mixtral-8x7b --topology h100-8 --world 16 --batch 64)
+shows ep '^plan: .* ep 2 ' --ep 2
+before=(llama3-8b)
+for words in 'layers 16' 'hidden 2048' 'heads 16' 'kv-heads 4' 'head-dim 64' 'ffn 8192' 'vocab 32000'; do
+    # shellcheck disable=SC2086
+    hides "${words% *}" '^llama3-8b: 8,030,261,248 parameters' --$words
+done
+before=(--layers 4 --hidden 256 --heads 4 --vocab 1000)
+shows gated ': 4,708,608 parameters' --gated
+hides experts '^sizes of the command line: ([0-9,]+) parameters, \1 of them per token' --experts 4 --topk 1 --expert-ffn 512
+before=(--layers 4 --hidden 256 --heads 4 --vocab 1000 --expert-ffn 512 --experts 4)
+shows topk '^sizes of the command line: ([0-9,]+) parameters, \1 of them per token' --topk 4
+before=(--layers 4 --hidden 256 --heads 4 --vocab 1000 --topk 1 --experts 4)
+shows expert-ffn '^sizes of the command line: ' --expert-ffn 512
 before=()
 shows list '^deepseek-v3$' --list
 shows score '^ptdp-0001,tflops_per_gpu,' --score "$source_dir/tests/golden/plan_rows.csv"

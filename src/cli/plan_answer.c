@@ -113,7 +113,13 @@ static ls_status best(const ls_plan_request *a, const ls_layout_query *q, bool b
     if (a->write && *a->write) LS_TRY(write_recipe(a->write, q, &found->best[0].layout));
     if (a->json) ls_plan_json(&r, out);
     else ls_plan_print(&r, out);
+    if (!a->json && a->write && *a->write) ls_text_add(out, "recipe: %s\n", a->write);
     return ls_text_status(out);
+}
+
+static bool asks_for_a_cluster(const ls_plan_request *a)
+{
+    return a->want_mfu > 0 || a->want_s > 0 || strcmp(a->objective, "cost") == 0;
 }
 
 ls_status ls_plan_answer(const ls_plan_request *a, const ls_llm *m, ls_text *out)
@@ -121,6 +127,9 @@ ls_status ls_plan_answer(const ls_plan_request *a, const ls_llm *m, ls_text *out
     ls_topo t;
     ls_layout_query q = { .model = *m, .topo = &t, .top = a->top, .exhaustive = a->exhaustive, .fixed = a->fixed };
     char why[200];
+    if (asks_for_a_cluster(a) && ((a->write && *a->write) || a->sensitivity))
+        return ls_fail(LS_USAGE, "--write and --sensitivity are of one plan: expected them without --want-mfu, --want-step and "
+                       "--objective cost, which compare clusters");
     LS_TRY(cluster(a, &t, &q.world));
     LS_TRY(schedules(a->schedules, &q.schedules));
     if (a->write && *a->write && !q.schedules) q.schedules = ls_recipe_schedules() & ~(1u << LS_PIPE_ZB_V);
@@ -131,7 +140,7 @@ ls_status ls_plan_answer(const ls_plan_request *a, const ls_llm *m, ls_text *out
     q.objective = strcmp(a->objective, "memory") == 0 ? LS_LEAST_MEMORY : LS_LEAST_TIME;
     q.zeros = a->zero >= 0 ? 1u << a->zero : 0;
     if (a->threads > 0) ls_team_resize(a->threads);
-    if (a->want_mfu > 0 || a->want_s > 0 || strcmp(a->objective, "cost") == 0) return worlds(a, &q, a->batch > 0, out);
+    if (asks_for_a_cluster(a)) return worlds(a, &q, a->batch > 0, out);
     ls_layouts *found = malloc(sizeof *found);
     if (!found) return ls_fail(LS_NO_MEMORY, "plans");
     const ls_status st = best(a, &q, a->batch > 0, found, out);
