@@ -354,7 +354,6 @@ static void jitter_follows_from_the_seed_alone(void **state)
 {
     (void)state;
     ls_des_op a[101], b[101];
-    double sum = 0;
     for (int i = 0; i < 100; i++) a[i] = WORK(C8), b[i] = i % 2 ? WORK(C8) : WORK(C4);
     a[100] = b[100] = END;
     const ls_des_op *const all[] = { a, a, b };
@@ -365,7 +364,6 @@ static void jitter_follows_from_the_seed_alone(void **state)
     assert_true(first != second); /* each process has its own */
     assert_true(first > 800 * 0.99 && first < 800 * 1.01 && fabs(first - 800) > 1e-9);
     assert_true(fabs(first - 800) < 3); /* draws go both ways: the standard deviation of the sum is 0.46 */
-    for (int i = 0; i < 3; i++) sum += ends[i];
     m.net = shared(LS_DES_FIFO);
     assert_true(run(&m) == once && ends[0] == first && ends[1] == second); /* in any order */
     m.seed = 8;
