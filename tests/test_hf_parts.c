@@ -354,6 +354,48 @@ static void what_ranks_keep_is_written_whole(void **state)
     }
 }
 
+/* --- failures -------------------------------------------------------------------------------------------------- */
+
+typedef struct counted {
+    int calls;
+    const char *blocked; /* becomes a folder at the first call; NULL: nothing does */
+} counted;
+
+static ls_status count_whole(void *arg, const ls_param *p, const float **out)
+{
+    counted *k = arg;
+    if (k->calls++ == 0 && k->blocked && mkdir(k->blocked, 0700) < 0) return ls_fail(LS_IO, "%s", k->blocked);
+    *out = p->t.data;
+    return LS_OK;
+}
+
+/* The other ranks ask for every value in any case: the one that writes must, too, or they wait forever. */
+static void a_rank_that_cannot_write_asks_for_every_value(void **state)
+{
+    (void)state;
+    ls_hf_config c;
+    ls_model *model;
+    counted attends = { 0 }, late = { 0 }, early = { 0 };
+    char path[256];
+    const char *dir = folder("blocked");
+    if (build(&models[0], &c, &model) < 0) fail_msg("%s", ls_last_error());
+    const size_t most = ls_params_nbytes(&model->params) / 2 * 3 / 4;
+    const ls_values others = { count_whole, &attends };
+    assert_int_equal(ls_hf_save_of(NULL, &c, &model->params, &others, LS_BF16, most), LS_OK);
+    assert_true(attends.calls > 2);
+    snprintf(path, sizeof path, "%s/model-00001-of-00002.safetensors", dir);
+    late.blocked = path;
+    const ls_values blocked = { count_whole, &late };
+    assert_true(ls_hf_save_of(dir, &c, &model->params, &blocked, LS_BF16, most) < 0);
+    assert_non_null(strstr(ls_last_error(), "model-00001-of-00002.safetensors"));
+    assert_int_equal(late.calls, attends.calls);
+    const ls_values full = { count_whole, &early }; /* the folder is not empty */
+    assert_int_equal(ls_hf_save_of(dir, &c, &model->params, &full, LS_BF16, most), LS_INVALID);
+    assert_non_null(strstr(ls_last_error(), "is not an empty folder"));
+    assert_int_equal(early.calls, attends.calls);
+    drop(model);
+}
+
 /* --- bad input --------------------------------------------------------------------------------------------- */
 
 static void says_what_does_not_fit(void **state)
@@ -417,6 +459,7 @@ int main(void)
         cmocka_unit_test(a_rank_has_its_part_and_reads_what_it_checks),
         cmocka_unit_test(a_tied_head_is_checked_in_parts),
         cmocka_unit_test(what_ranks_keep_is_written_whole),
+        cmocka_unit_test(a_rank_that_cannot_write_asks_for_every_value),
         cmocka_unit_test(says_what_does_not_fit),
     };
     return cmocka_run_group_tests_name("hf_parts", tests, begin, end);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/context.h"
 #include "base/env.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -69,7 +70,8 @@ static ls_status write_index(const char *dir, const ls_ckpt_item *item, int n, c
     return st;
 }
 
-static ls_status write_shards(const char *dir, const ls_ckpt_item *item, const int *first, int shards)
+/* *begun: shards whose values were asked for. */
+static ls_status write_shards(const char *dir, const ls_ckpt_item *item, const int *first, int shards, int *begun)
 {
     for (int s = 0; s < shards; s++) {
         char name[64];
@@ -77,6 +79,7 @@ static ls_status write_shards(const char *dir, const ls_ckpt_item *item, const i
         shard_name(s, shards, name, sizeof name);
         ls_text_add(&path, "%s/%s", dir, name);
         ls_status st = ls_text_status(&path);
+        *begun = s + (st == LS_OK);
         if (st == LS_OK) st = ls_ckpt_write(path.p, item + first[s], first[s + 1] - first[s], NULL);
         ls_text_free(&path);
         LS_TRY(st);
@@ -99,13 +102,13 @@ static ls_status check_target(const char *dir, ls_dtype dtype)
 
 /* Config, parameters, and what makes the folder complete. */
 static ls_status write_all(const char *dir, const ls_hf_config *c, const ls_ckpt_item *item, const int *first,
-                           int shards)
+                           int shards, int *begun)
 {
     char *config = NULL, *generation = NULL;
     ls_hf_config as = *c;
     as.dtype = item->dtype;
     ls_status st = ls_hf_config_text(&as, &config);
-    if (st == LS_OK) st = write_shards(dir, item, first, shards);
+    if (st == LS_OK) st = write_shards(dir, item, first, shards, begun);
     if (st == LS_OK && shards > 1) st = write_index(dir, item, first[shards], first, shards);
     if (st == LS_OK) st = ls_hf_generation_text(c, &generation);
     if (st == LS_OK) st = write_text(dir, "generation_config.json", generation, strlen(generation));
@@ -132,10 +135,10 @@ static void tensors_free(tensors *x)
     free(x->first);
 }
 
-/* Asks for every value when the rank does that writes. */
-static ls_status attend(const tensors *x, int shards, const ls_values *values)
+/* Asks for the values of shards from `begin` on when the rank does that writes. */
+static ls_status attend(const tensors *x, int begin, int shards, const ls_values *values)
 {
-    for (int s = 0; s < shards; s++)
+    for (int s = begin; s < shards; s++)
         LS_TRY(ls_ckpt_attend_items(x->item + x->first[s], x->first[s + 1] - x->first[s], values));
     return LS_OK;
 }
@@ -177,7 +180,18 @@ static ls_status save(const char *dir, const ls_hf_config *c, const ls_params *p
     tensors x;
     ls_status st = list(&c->lm, ps, values, dtype, &x);
     const int shards = st == LS_OK ? cut(x.item, x.n, max_shard, x.first) : 0;
-    if (st == LS_OK) st = dir ? write_all(dir, c, x.item, x.first, shards) : attend(&x, shards, values);
+    int begun = 0;
+    if (st == LS_OK && !dir) st = attend(&x, 0, shards, values);
+    else if (st == LS_OK) {
+        st = check_target(dir, dtype);
+        if (st == LS_OK) st = write_all(dir, c, x.item, x.first, shards, &begun);
+        if (st < 0 && values) { /* the other ranks ask for all values, and wait for this one */
+            char why[LS_ERROR_BYTES];
+            snprintf(why, sizeof why, "%s", ls_last_error());
+            (void)attend(&x, begun, shards, values);
+            (void)ls_fail(st, "%s", why);
+        }
+    }
     tensors_free(&x);
     return st;
 }
@@ -195,14 +209,12 @@ ls_status ls_hf_write_model(const char *path, const ls_lm_config *lm, const ls_p
 
 ls_status ls_hf_save(const char *dir, const ls_hf_config *c, const ls_params *ps, ls_dtype dtype, size_t max_shard)
 {
-    LS_TRY(check_target(dir, dtype));
     return save(dir, c, ps, NULL, dtype, max_shard);
 }
 
 ls_status ls_hf_save_of(const char *dir, const ls_hf_config *c, const ls_params *ps, const ls_values *values,
                         ls_dtype dtype, size_t max_shard)
 {
-    if (dir) LS_TRY(check_target(dir, dtype));
     return save(dir, c, ps, values, dtype, max_shard);
 }
 

@@ -383,7 +383,6 @@ static size_t pairs(const char *const *meta)
     return n;
 }
 
-
 static ls_status attend_all(const ls_params *ps, const ls_values *values)
 {
     const float *unused;

@@ -95,10 +95,11 @@ static ls_weights_tensor stack(const ls_ckpt_tensor *t, int64_t E, struct ls_wei
 /* Whether this is a matrix of one of the n parameters that are put together. */
 static bool is_stacked(const ls_weights *w, int n, const char *name)
 {
-    char param[LS_HF_NAME_BYTES];
+    char buf[LS_HF_NAME_BYTES];
     const int64_t e = ls_hf_expert_of(name);
+    const char *param = ls_hf_param_name(name, buf);
     for (int i = 0; e >= 0 && i < n; i++)
-        if (strcmp(w->stacked[i].name, ls_hf_param_name(name, param)) == 0) return e < w->tensor[i].experts;
+        if (strcmp(w->stacked[i].name, param) == 0) return e < w->tensor[i].experts;
     return false;
 }
 
