@@ -74,7 +74,7 @@ static void print_next(const ls_lab_entry *e)
 {
     ls_text tasks = { 0 };
     if (ls_lab_tasks(&tasks) == LS_OK) printf("Next: lockstep lab %.2s check 1\n", e->name);
-    else printf("Next: lockstep lab start\n");
+    else printf("Nothing is recorded here yet.\nNext: lockstep lab start\n");
     ls_text_free(&tasks);
 }
 
