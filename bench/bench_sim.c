@@ -1,9 +1,9 @@
 /* bench_sim.c -- how fast the event engine is, beside its targets.
  *
- *   halving-doubling   an all_reduce over 2^20 ranks, every message: emitting the runtime's schedules, and simulating
- * them,
- *                      once with ports that delay no one and once with ports that take messages in turn (through the
- * queue)   405B               one step on 16,384 ranks (tp 8, pp 16, dp 128), interleaved schedule with 8 chunks and 16
+ *   halving-doubling   an all_reduce over 2^20 ranks, every message: emitting the runtime's schedules, and
+ *                      simulating them, once with ports that delay no one and once with ports that take messages
+ *                      in turn (through the queue)
+ *   405B               one step on 16,384 ranks (tp 8, pp 16, dp 128), interleaved schedule with 8 chunks and 16
  *                      micro-batches: every rank; folded; and with 1 % of jitter on every operation
  *
  * Seconds are those of the processor, all threads together; where it is said, also those of the clock.

@@ -92,14 +92,16 @@ def cats(f): return {x.get(\"cat\") for x in json.load(open(f))[\"traceEvents\"]
 assert cats(\"step.json\") <= cats(glob.glob(\"run/trace/*\")[0]) | {\"wait\"}'"
 
 # --- refusals
-claim 'no cluster' fails_with 64 'on which cluster? --topology names a preset, a file or local' "$lockstep" sim llama.yaml
+claim 'no cluster' fails_with 64 'which cluster? --topology names a preset, a file or local' "$lockstep" sim llama.yaml
+claim 'a seed without jitter' fails_with 64 '--jitter-seed draws nothing without --jitter' sim --jitter-seed 3
+claim 'ranks of no timeline' fails_with 64 '--timeline-ranks needs --timeline FILE' sim --timeline-ranks 3
 claim 'too many ranks' fails_with 78 '9 ranks do not fit on flat: it has 8 devices' sim -n 9
 claim 'a mesh that does not fit' fails_with 78 'parallel' sim --parallel.tp 3
 claim 'a straggler that is no pair' fails_with 64 "'3' is not RANK:FACTOR, as in 3:1.5" sim --slow 3
 claim 'a straggler that is not there' fails_with 78 'rank 9 takes 2 times as long: expected a rank from 0 to 7' sim --slow 9:2
 claim 'a failure of no level' fails_with 64 "flat has no level 'node'; its highest is all" sim --fail node:0@1-2
 claim 'a failure that is none' fails_with 64 'is not LEVEL:UNIT@FROM-UNTIL in ms' sim --fail all:0
-claim 'a failure of no unit' fails_with 78 'a failure of unit 8 of level 0' sim --fail all:8@0-1
+claim 'a failure of no unit' fails_with 78 'a failure of unit 8 of level 0' sim --parallel.pp 4 --fail all:8@0-1
 claim 'a flag of training' fails_with 64 'belongs to `lockstep train`' sim --dry-run
 sed 's/peak: 2 TFLOP/peak: 0 TFLOP/' flat.yaml >zero.yaml
 claim 'a cluster with a fault has its line' fails_with 65 'zero.yaml:2: peak:' "$lockstep" sim llama.yaml -t zero.yaml

@@ -279,6 +279,34 @@ shows list '^deepseek-v3$' --list
 shows score '^ptdp-0001,tflops_per_gpu,' --score "$source_dir/tests/golden/plan_rows.csv"
 shows help '^usage: lockstep plan' --help
 
+gunzip -c "$source_dir/tests/golden/moby-dick-excerpt.txt.gz" >whale.txt
+cmd=sim before=(llama-tiny --data.name whale.txt --data.tokenizer byte --model.vocab_size 258 --parallel.tp 2 -n 4) after=()
+shows topology '^h100-8: 4 ranks ' --topology h100-8
+before+=(--topology h100-8)
+shows ranks '^h100-8: 2 ranks ' --ranks 2
+shows tflops '^a device computes 100 TFLOP/s' --tflops 100
+shows memory-rate 'its memory moves 1000 GB/s$' --memory-rate 1000
+plain=$(output | grep '^step ')
+for words in 'jitter 0.2' 'slow 1:3'; do
+    row["sim ${words% *}"]=1
+    # shellcheck disable=SC2086
+    claim "sim ${words% *}: another step" lacks "$plain" "$(output --$words)"
+    # shellcheck disable=SC2086
+    claim "sim ${words% *}: is taken" matches 'exit=0' "$(output --$words)"
+done
+shows json '"step_s": ' --json
+shows fail 'only messages between pipeline stages meet a link that fails' --fail node:0@0-1000 # what it does: test_cmd_sim.sh
+row['sim timeline']=1 row['sim timeline-ranks']=1
+claim 'sim timeline: a file of two ranks' matches 'exit=0' "$(output --timeline step.json --timeline-ranks 2)"
+claim 'sim timeline-ranks: two' test "$(grep -o '"pid": *[0-9]*' step.json | sort -u | wc -l)" = 2
+before+=(--jitter 0.2)
+row['sim jitter-seed']=1
+claim 'sim jitter-seed: another step' lacks "$(output | grep '^step ')" "$(output --jitter-seed 9)"
+before=(llama-tiny --data.name whale.txt --data.tokenizer byte --model.vocab_size 258 --parallel.tp 2 --topology h100-8)
+shows units '^h100-8: 16 ranks ' --units 2
+before=()
+shows help '^usage: lockstep sim' --help
+
 cmd=pipeline before=() after=()
 shows schedule '^zb-h1: 4 ranks' --schedule zb-h1
 shows stages '^1f1b: 3 ranks' --stages 3
@@ -462,7 +490,7 @@ before=()
 shows help '^usage: lockstep help' --help
 
 # --- every flag has a row; what is marked is refused ----------------------------------------------------------------
-for cmd in run bench calibrate tune coll pipeline plan data ckpt explain export figure import generate doctor help; do claim "every flag of $cmd has a row" complete $cmd; done
+for cmd in run bench calibrate tune coll pipeline plan sim data ckpt explain export figure import generate doctor help; do claim "every flag of $cmd has a row" complete $cmd; done
 # --- lab ---------------------------------------------------------------------------------------------------------------
 cmd=lab before=(1) after=()
 shows commands '^01\.9 starter: ' --commands

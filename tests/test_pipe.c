@@ -9,6 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "harness_pipe.h"
 #include "harness.h"
 #include "parallel/pipe_list.h"
 
@@ -38,17 +39,6 @@ static void set(ls_pipe_list *l, const char *text)
         const ls_pipe_what what = (ls_pipe_what)(strchr("FBIW", *end) - "FBIW");
         ls_pipe_put(l, what, (int)stage, (int)strtol(end + 1, &end, 10));
     }
-}
-
-static ls_pipe_program program_of(const char *name, int p, int v, int m)
-{
-    const ls_pipe_schedule *s;
-    const ls_pipe_shape shape = { p, v, m };
-    ls_pipe_program g = { 0 };
-    if (ls_pipe_schedule_find(name, &s) < 0 || ls_pipe_program_create(s, &shape, &g) < 0 ||
-        ls_pipe_program_make(&g, m) < 0)
-        fail_msg("%s, %d ranks, %d chunks, %d micro-batches: %s", name, p, v, m, ls_last_error());
-    return g;
 }
 
 /* --- one list ----------------------------------------------------------------------------------------------------- */

@@ -9,21 +9,11 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "harness_pipe.h"
 #include "harness_files.h"
 #include "parallel/pipe_csv.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
-
-static ls_pipe_program program_of(const char *name, int p, int v, int m)
-{
-    const ls_pipe_schedule *s;
-    const ls_pipe_shape shape = { p, v, m };
-    ls_pipe_program g = { 0 };
-    if (ls_pipe_schedule_find(name, &s) < 0 || ls_pipe_program_create(s, &shape, &g) < 0 ||
-        ls_pipe_program_make(&g, m) < 0)
-        fail_msg("%s, %d ranks, %d chunks, %d micro-batches: %s", name, p, v, m, ls_last_error());
-    return g;
-}
 
 static ls_pipe_program read_of(const char *text)
 {

@@ -9,22 +9,12 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "harness_pipe.h"
 #include "lockstep/rng.h"
 #include "parallel/pipe_replay.h"
 
 #define COUNT(a)    (sizeof(a) / sizeof *(a))
 #define MOST_STAGES 128
-
-static ls_pipe_program program_of(const char *name, int p, int v, int m)
-{
-    const ls_pipe_schedule *s;
-    const ls_pipe_shape shape = { p, v, m };
-    ls_pipe_program g = { 0 };
-    if (ls_pipe_schedule_find(name, &s) < 0 || ls_pipe_program_create(s, &shape, &g) < 0 ||
-        ls_pipe_program_make(&g, m) < 0)
-        fail_msg("%s, %d ranks, %d chunks, %d micro-batches: %s", name, p, v, m, ls_last_error());
-    return g;
-}
 
 /* Of a step whose ranks take f, i and w for their part of the model, which chunks share evenly. */
 static ls_pipe_replay even(const ls_pipe_program *g, double f, double i, double w, double transfer)

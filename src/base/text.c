@@ -184,6 +184,12 @@ void ls_json_number(ls_text *t, double v)
     else ls_text_add(t, "null");
 }
 
+void ls_json_field(ls_text *t, const char *key, double v)
+{
+    ls_text_add(t, "\"%s\": ", key);
+    ls_json_number(t, v);
+}
+
 void ls_text_printable(char *p)
 {
     for (; *p; p++)

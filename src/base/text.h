@@ -49,5 +49,7 @@ void ls_json_string(ls_text *t, const char *s);
 void ls_json_bytes(ls_text *t, const char *s, size_t nbytes);
 /* %.17g; a value that is not finite becomes null. */
 void ls_json_number(ls_text *t, double v);
+/* "key": and the number; the key is not escaped. */
+void ls_json_field(ls_text *t, const char *key, double v);
 
 #endif

@@ -127,8 +127,10 @@ static ls_status show(const options *o, const char *name, ls_text *out)
                  again = ls_llm_flops(&m, LS_FLOPS_RECOMPUTED);
     const long long params = ls_llm_params(&m), active = ls_llm_active_params(&m);
     if (o->json) {
-        ls_text_add(out, "{\"model\": \"%s\", \"seq\": %lld, \"params\": %lld, \"active_params\": %lld, ", m.name,
-                    (long long)m.seq, params, active);
+        ls_text_add(out, "{\"model\": ");
+        ls_json_string(out, m.name);
+        ls_text_add(out, ", \"seq\": %lld, \"params\": %lld, \"active_params\": %lld, ", (long long)m.seq, params,
+            active);
         ls_text_add(out, "\"flops_full\": %.17g, \"flops_causal\": %.17g, \"flops_recomputed\": %.17g}\n", full, causal,
                     again);
         return ls_text_status(out);
@@ -172,8 +174,7 @@ static ls_status answer(const options *o, const ls_opts *opts, ls_text *out)
     if (o->list) return list(o->json, out);
     if (n > 1 || (n == 0 && !o->sizes.layers))
         return ls_fail(LS_USAGE, "%d models; expected one (a preset, or a config.json), its sizes (--layers ...), or "
-            "--score "
-                       "FILE; --list names the presets", n);
+                        "--score FILE; --list names the presets", n);
     for (int i = 0; !planned && i < PLANS; i++)
         if (ls_opts_is_set(opts, plans[i]))
             return ls_fail(LS_USAGE, "--%s needs a cluster: add --topology, as in --topology h100-8", plans[i]);

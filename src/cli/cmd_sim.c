@@ -5,9 +5,10 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "cli/topo_here.h"
+#include "cli/planned.h"
 #include "plan/sheet.h"
 #include "plan/step_sim.h"
+#include "sim/quantity.h"
 
 #define MOST_FAULTS 64
 
@@ -40,8 +41,8 @@ static const ls_opt table[] = {
     { .name = "slow", .type = LS_OPT_STRING, .offset = offsetof(options, slow),
       .help = "stragglers: RANK:FACTOR,..., as in 3:1.5 for a rank whose operations take 1.5 times as long" },
     { .name = "fail", .type = LS_OPT_STRING, .offset = offsetof(options, fail),
-      .help = "links that carry nothing for a while: LEVEL:UNIT@FROM-UNTIL,... in ms, as in cluster:0@2-5 for the "
-              "adapters of node 0" },
+      .help = "links that carry no messages between pipeline stages for a while: LEVEL:UNIT@FROM-UNTIL,... in ms, as "
+              "in cluster:0@2-5 for the adapters of node 0; collectives do not notice" },
     { .name = "timeline", .type = LS_OPT_STRING, .offset = offsetof(options, timeline),
       .help = "write what ranks do to this file, as trace.steps does in a run (for Perfetto)" },
     { .name = "timeline-ranks", .type = LS_OPT_INT, .offset = offsetof(options, traced), .def = "16", .range = "1..64",
@@ -108,13 +109,7 @@ typedef struct shown {
     const ls_step_result *r;
 } shown;
 
-static const char *time_text(double s, char *buf, size_t n)
-{
-    if (s >= 1) snprintf(buf, n, "%.3f s", s);
-    else if (s >= 1e-3) snprintf(buf, n, "%.3f ms", 1e3 * s);
-    else snprintf(buf, n, "%.2f us", 1e6 * s);
-    return buf;
-}
+static const char *time_text(double s, char *buf, size_t n) { return ls_quantity_text(LS_Q_TIME, s, buf, n); }
 
 static const char *mesh_text(const ls_step_lists *l, char *buf, size_t n)
 {
@@ -147,8 +142,8 @@ static void print(const shown *s, ls_text *out)
     char a[64], b[64], c[64], d[160];
     ls_text_add(out, "%s: %d ranks (%s), one on each device\n", s->t->name, s->l->ranks, mesh_text(s->l, d, sizeof d));
     if (s->l->stages > 1)
-        ls_text_add(out, "pipeline: %s, %d stages, %d micro-batches\n", s->l->schedule, s->l->stages * s->l->chunks,
-                    s->l->micro_batches);
+        ls_text_add(out, "pipeline: %s, %d stages, micro-batches per step: %d\n", s->l->schedule,
+                    s->l->stages * s->l->chunks, s->l->micro_batches);
     ls_text_add(out, "a device computes %.4g TFLOP/s", 1e-12 * s->rates->flops_per_s);
     if (s->rates->memory_bytes_per_s > 0)
         ls_text_add(out, ", and its memory moves %.4g GB/s", 1e-9 * s->rates->memory_bytes_per_s);
@@ -177,12 +172,6 @@ static void print(const shown *s, ls_text *out)
     ls_text_add(out, "\n%s events simulated\n", ls_number_text((double)r->events, 0, a, sizeof a));
 }
 
-static void json_number(ls_text *out, const char *key, double v)
-{
-    ls_text_add(out, "\"%s\": ", key);
-    ls_json_number(out, v);
-}
-
 static void json(const shown *s, ls_text *out)
 {
     const ls_step_result *r = s->r;
@@ -194,17 +183,17 @@ static void json(const shown *s, ls_text *out)
         ls_text_add(out, "%s\"%s\": %d", a ? ", " : "", ls_axis_name((ls_axis)a), s->l->size[a]);
     ls_text_add(out, "}, \"schedule\": \"%s\", \"chunks\": %d, \"micro_batches\": %d,\n \"of\": \"%s\", ",
                 s->l->schedule, s->l->chunks, s->l->micro_batches, s->l->what);
-    json_number(out, "step_s", r->step_s);
+    ls_json_field(out, "step_s", r->step_s);
     ls_text_add(out, ", ");
-    json_number(out, "per_s", s->l->tokens / r->step_s);
+    ls_json_field(out, "per_s", s->l->tokens / r->step_s);
     ls_text_add(out, ", ");
-    json_number(out, "mfu", mfu(s) > 0 ? mfu(s) : (double)NAN);
+    ls_json_field(out, "mfu", mfu(s) > 0 ? mfu(s) : (double)NAN);
     ls_text_add(out, ", ");
-    json_number(out, "bubble", r->bubble);
+    ls_json_field(out, "bubble", r->bubble);
     ls_text_add(out, ", ");
-    json_number(out, "exposed_s", r->exposed_s);
+    ls_json_field(out, "exposed_s", r->exposed_s);
     ls_text_add(out, ", ");
-    json_number(out, "beside_s", r->beside_s);
+    ls_json_field(out, "beside_s", r->beside_s);
     ls_text_add(out, ", \"events\": %llu,\n \"stages\": [", (unsigned long long)r->events);
     for (int k = 0; k < s->l->stages; k++) {
         const ls_step_parts *p = &r->stage[k];
@@ -215,7 +204,7 @@ static void json(const shown *s, ls_text *out)
                                                                     { "idle_s", p->idle } };
         for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
             ls_text_add(out, "%s", i ? ", " : k ? ",\n  {" : "\n  {");
-            json_number(out, part[i].name, part[i].v);
+            ls_json_field(out, part[i].name, part[i].v);
         }
         ls_text_add(out, "}");
     }
@@ -225,9 +214,9 @@ static void json(const shown *s, ls_text *out)
         ls_step_axes_text(s->l->size, x->axes, axes, sizeof axes);
         ls_text_add(out, "%s{\"coll\": \"%s\", \"axes\": \"%s\", \"calls\": %d, ", i ? ",\n  " : "\n  ",
                     ls_coll_name(x->coll), x->ends ? "pp ends" : axes, x->calls);
-        json_number(out, "bytes", x->bytes);
+        ls_json_field(out, "bytes", x->bytes);
         ls_text_add(out, ", ");
-        json_number(out, "seconds", x->price.seconds);
+        ls_json_field(out, "seconds", x->price.seconds);
         ls_text_add(out, ", \"algo\": \"%s\"}", x->price.algo);
     }
     ls_text_add(out, "]}\n");
@@ -244,7 +233,7 @@ static ls_status rates_of(const options *o, const ls_topo *t, ls_step_rates *out
                    t->name);
 }
 
-static ls_status simulate(const options *o, const ls_topo *t, ls_text *out)
+static ls_status simulate(const options *o, const ls_topo *t, int ranks, ls_text *out)
 {
     ls_step_straggler slow[MOST_FAULTS];
     ls_des_failure fail[MOST_FAULTS];
@@ -254,17 +243,15 @@ static ls_status simulate(const options *o, const ls_topo *t, ls_text *out)
     ls_step_sim_opts s = { .t = t, .algo = algo, .jitter = o->jitter, .seed = (uint64_t)o->seed, .straggler = slow,
                            .failure = fail,
                            .trace = o->timeline && *o->timeline ? o->timeline : NULL, .traced = (int)o->traced };
-    const int64_t ranks = o->ranks ? o->ranks : ls_topo_devices(t);
-    LS_TRY(ls_topo_check_ranks(t, ranks));
-    if (ranks > 65536)
-        return ls_fail(LS_USAGE, "%s has %lld devices: --ranks says how many of them to use, at most 65536", t->name,
-                       (long long)ranks);
     LS_TRY(rates_of(o, t, &rates));
     LS_TRY(read_slow(o->slow, slow, &s.nstragglers));
     LS_TRY(read_fail(o->fail, t, fail, &s.nfailures));
     LS_TRY(ls_algo_parse(o->c.comm.algo ? o->c.comm.algo : "", algo));
     ls_step_result *r = calloc(1, sizeof *r);
-    ls_status st = r ? ls_step_lists_create(&o->c, (int)ranks, &rates, &l) : ls_fail(LS_NO_MEMORY, "a simulation");
+    ls_status st = r ? ls_step_lists_create(&o->c, ranks, &rates, &l) : ls_fail(LS_NO_MEMORY, "a simulation");
+    if (st == LS_OK && s.nfailures > 0 && l.stages == 1)
+        st = ls_fail(LS_UNSUPPORTED, "--fail: only messages between pipeline stages meet a link that fails, and there "
+                     "is one stage: add --parallel.pp, or leave --fail out");
     if (st == LS_OK) st = ls_step_simulate(&l, &s, r);
     const shown all = { t, &l, &rates, r };
     if (st == LS_OK) (o->json ? json : print)(&all, out);
@@ -276,16 +263,15 @@ static ls_status simulate(const options *o, const ls_topo *t, ls_text *out)
 static ls_status answer(const options *o, const ls_opts *opts, ls_text *out)
 {
     ls_topo t;
-    for (size_t i = 0; i < ls_train_nopts; i++) {
-        const char *name = ls_train_opts[i].name;
-        if (!strchr(name, '.') && ls_opts_find(opts, name) >= OWN && ls_opts_is_set(opts, name))
-            return ls_fail(LS_USAGE, "--%s belongs to `lockstep train`: leave it out", name);
-    }
-    if (!o->topology || !*o->topology)
-        return ls_fail(LS_USAGE, "on which cluster? --topology names a preset, a file or local");
-    LS_TRY(strcmp(o->topology, "local") == 0 ? ls_topo_here(&t) : ls_topo_load(o->topology, &t));
-    if (o->units > 0) LS_TRY(ls_topo_resize(&t, o->units));
-    return simulate(o, &t, out);
+    int ranks;
+    LS_TRY(ls_cli_refuse_train_flags(opts, OWN));
+    if (ls_opts_is_set(opts, "jitter-seed") && !(o->jitter > 0))
+        return ls_fail(LS_USAGE, "--jitter-seed draws nothing without --jitter: add it, as in --jitter 0.05");
+    if (ls_opts_is_set(opts, "timeline-ranks") && !(o->timeline && *o->timeline))
+        return ls_fail(LS_USAGE, "--timeline-ranks needs --timeline FILE");
+    LS_TRY(ls_cli_cluster(o->topology, o->units, &t));
+    LS_TRY(ls_cli_cluster_ranks(&t, o->ranks, &ranks));
+    return simulate(o, &t, ranks, out);
 }
 
 static int run(int argc, char **argv)
@@ -295,13 +281,9 @@ static int run(int argc, char **argv)
     ls_text out = { 0 };
     for (int i = 1; i < argc; i++)
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return ls_cli_help(&ls_cmd_sim);
-    ls_opt *rows = calloc(OWN + ls_train_nopts, sizeof *rows);
-    ls_status st = rows ? LS_OK : ls_fail(LS_NO_MEMORY, "a table of options");
-    if (st == LS_OK) {
-        memcpy(rows, table, sizeof table);
-        memcpy(rows + OWN, ls_train_opts, ls_train_nopts * sizeof *rows);
-        st = ls_opts_create(rows, OWN + ls_train_nopts, &o, &opts);
-    }
+    ls_opt *rows = ls_cli_with_train_opts(table, OWN);
+    ls_status st = rows ? ls_opts_create(rows, OWN + ls_train_nopts, &o, &opts)
+                        : ls_fail(LS_NO_MEMORY, "a table of options");
     if (st == LS_OK) st = ls_train_read(opts, &o.c, argc, argv);
     if (st == LS_OK) st = answer(&o, opts, &out);
     if (st == LS_OK) st = ls_cli_print(&out);

@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "cli/cli.h"
+#include "cli/planned.h"
 #include "cli/topo_here.h"
 #include "cli/topo_links.h"
 #include "fig/topo_svg.h"
@@ -44,18 +45,12 @@ static const ls_opt table[] = {
 };
 enum { OWN = sizeof table / sizeof *table };
 
-static ls_status load(const options *o, const char *name, ls_topo *t)
-{
-    LS_TRY(strcmp(name, "local") == 0 ? ls_topo_here(t) : ls_topo_load(name, t));
-    return o->units > 0 ? ls_topo_resize(t, o->units) : LS_OK;
-}
-
 /* --- show ----------------------------------------------------------------------------------------- */
 
 static ls_status show(const options *o, const char *name, ls_text *out)
 {
     ls_topo t;
-    LS_TRY(load(o, name, &t));
+    LS_TRY(ls_cli_cluster(name, o->units, &t));
     if (o->json) ls_topo_json(&t, out);
     else ls_topo_print(&t, out);
     if (!o->svg || !*o->svg) return ls_text_status(out);
@@ -115,20 +110,14 @@ static ls_status place(const options *o, const ls_opts *opts, ls_text *out)
 {
     ls_topo t;
     ls_step_traffic x;
-    for (size_t i = 0; i < ls_train_nopts; i++) {
-        const char *name = ls_train_opts[i].name;
-        if (!strchr(name, '.') && ls_opts_find(opts, name) >= OWN && ls_opts_is_set(opts, name))
-            return ls_fail(LS_USAGE, "--%s belongs to `lockstep train`: leave it out", name);
-    }
+    int ranks;
+    LS_TRY(ls_cli_refuse_train_flags(opts, OWN));
     LS_TRY(refuse(opts, "svg", "show"));
     LS_TRY(refuse(opts, "transport", "links"));
     LS_TRY(refuse(opts, "bytes", "links"));
-    if (!o->topology || !*o->topology) return ls_fail(LS_USAGE, "which cluster? --topology names a preset, a file or local");
-    LS_TRY(load(o, o->topology, &t));
-    const int64_t ranks = o->ranks ? o->ranks : ls_topo_devices(&t);
-    LS_TRY(ls_topo_check_ranks(&t, ranks));
-    if (ranks > 65536) return ls_fail(LS_USAGE, "%s has %lld devices: --ranks says how many of them to use, at most 65536", t.name, (long long)ranks);
-    LS_TRY(ls_step_traffic_of(&o->c, (int)ranks, &x));
+    LS_TRY(ls_cli_cluster(o->topology, o->units, &t));
+    LS_TRY(ls_cli_cluster_ranks(&t, o->ranks, &ranks));
+    LS_TRY(ls_step_traffic_of(&o->c, ranks, &x));
     ls_placement *all = calloc(LS_PLACEMENT_ORDERS, sizeof *all);
     const ls_status st = all ? report(o, &t, &x, all, out) : ls_fail(LS_NO_MEMORY, "%d orders", LS_PLACEMENT_ORDERS);
     free(all);
@@ -139,10 +128,8 @@ static ls_status run_place(int argc, char **argv, ls_text *out)
 {
     options o = { 0 };
     ls_opts *opts = NULL;
-    ls_opt *rows = calloc(OWN + ls_train_nopts, sizeof *rows);
+    ls_opt *rows = ls_cli_with_train_opts(table, OWN);
     if (!rows) return ls_fail(LS_NO_MEMORY, "a table of options");
-    memcpy(rows, table, sizeof table);
-    memcpy(rows + OWN, ls_train_opts, ls_train_nopts * sizeof *rows);
     ls_status st = ls_opts_create(rows, OWN + ls_train_nopts, &o, &opts);
     if (st == LS_OK) st = ls_train_read(opts, &o.c, argc, argv);
     if (st == LS_OK) st = place(&o, opts, out);

@@ -6,14 +6,14 @@
 #include <string.h>
 
 #include "base/env.h"
+#include "cli/planned.h"
 
 #define AT(field) offsetof(ls_explain_options, field)
 
 const ls_opt ls_explain_opts[] = {
     { .name = "ranks", .type = LS_OPT_INTS, .offset = AT(ranks), .def = "4", .range = "1..256",
-      .help = "numbers of ranks: for zero a table for each; else one number, and none of a run. Without it as "
-              "many as the "
-              "degrees multiply to", .short_name = 'n', .alias = "nproc-per-node" },
+      .help = "numbers of ranks: for zero a table for each; else one number, and none of a run. Without it as many "
+              "as the degrees multiply to", .short_name = 'n', .alias = "nproc-per-node" },
     { .name = "nodes", .type = LS_OPT_INT, .offset = AT(nodes), .def = "1", .range = "1..256",
       .help = "of a configuration: nodes, each with the same number of consecutive ranks" },
     { .name = "rank", .type = LS_OPT_INT, .offset = AT(rank), .def = "0", .range = "0..65535",
@@ -27,16 +27,6 @@ const ls_opt ls_explain_opts[] = {
     { .name = "help", .type = LS_OPT_BOOL, .offset = AT(help), .def = "false", .help = "this text", .short_name = 'h' },
 };
 const size_t ls_explain_nopts = sizeof ls_explain_opts / sizeof *ls_explain_opts;
-
-/* Our rows, which win, and all of `lockstep train`; for the caller to free. */
-static ls_opt *both(void)
-{
-    ls_opt *all = calloc(ls_explain_nopts + ls_train_nopts, sizeof *all);
-    if (!all) return NULL;
-    memcpy(all, ls_explain_opts, sizeof ls_explain_opts);
-    memcpy(all + ls_explain_nopts, ls_train_opts, ls_train_nopts * sizeof *all);
-    return all;
-}
 
 /* --- the subject  ------------------------------------------------------------------------------------------- */
 
@@ -62,10 +52,9 @@ static ls_status find_subject(int *argc, char ***argv, const char *instead, ls_e
         (*argc)--;
         v = ++*argv;
     } else if (*argc < 2 || is_flag(v[1])) {
-        return ls_fail(LS_USAGE, "expected zero and a recipe, a recipe, or a run's folder, as in `lockstep "
-                                 "explain zero gpt2-tiny`, "
-                       "`lockstep explain gpt2-tiny` or `lockstep explain runs/gpt2-tiny`; or a topic, as in "
-                       "`lockstep explain tp`");
+        return ls_fail(LS_USAGE, "expected zero and a recipe, a recipe, or a run's folder, as in `lockstep explain "
+                        "zero gpt2-tiny`, `lockstep explain gpt2-tiny` or `lockstep explain runs/gpt2-tiny`; or a "
+                        "topic, as in `lockstep explain tp`");
     }
     if (*argc < 2 || v[1][0] == '-') return LS_OK; /* a topic alone */
     if (instead) v[1] = (char *)(uintptr_t)instead; /* read only */
@@ -92,7 +81,8 @@ static ls_status read_topic(ls_explain_asked *a, int argc, char **argv)
 
 static ls_status read(ls_explain_asked *a, int argc, char **argv, const char *instead)
 {
-    if (!(a->rows = both())) return ls_fail(LS_NO_MEMORY, "a table of options");
+    if (!(a->rows = ls_cli_with_train_opts(ls_explain_opts, ls_explain_nopts))) return ls_fail(LS_NO_MEMORY,
+        "a table of options");
     LS_TRY(find_subject(&argc, &argv, instead, &a->s));
     LS_TRY(ls_opts_create(a->rows, ls_explain_nopts + ls_train_nopts, &a->o, &a->opts));
     if (a->s.topic && !a->s.name) LS_TRY(read_topic(a, argc, argv));
@@ -102,18 +92,6 @@ static ls_status read(ls_explain_asked *a, int argc, char **argv, const char *in
 }
 
 /* --- what may be given  ------------------------------------------------------------------------------------- */
-
-/* Keys of the configuration have a dot. Other options of `lockstep train` are not read here. */
-static ls_status check_flags(const ls_opts *opts)
-{
-    for (size_t i = 0; i < ls_train_nopts; i++) {
-        const char *name = ls_train_opts[i].name;
-        const bool ours = strchr(name, '.') || ls_opts_find(opts, name) < ls_explain_nopts;
-        if (!ours && ls_opts_is_set(opts, name))
-            return ls_fail(LS_USAGE, "--%s belongs to `lockstep train`: leave it out", name);
-    }
-    return LS_OK;
-}
 
 /* A run is explained as it was. */
 static ls_status check_run_flags(const ls_opts *opts)
@@ -201,7 +179,7 @@ static bool needs_no_data(const ls_explain_asked *a)
 
 static ls_status check_given(const ls_explain_asked *a)
 {
-    LS_TRY(check_flags(a->opts));
+    LS_TRY(ls_cli_refuse_train_flags(a->opts, ls_explain_nopts));
     LS_TRY(check_subject(a));
     if (a->s.zero) return check_zero_keys(a->opts, &a->o.c);
     return a->s.folder ? check_run_flags(a->opts) : ls_train_check_given(a->opts, &a->o.c);

@@ -12,6 +12,12 @@
 #include "plan/plan_report.h"
 #include "sim/quantity.h"
 
+/* A question whose answer is a cluster, in place of a plan on one. */
+static bool asks_for_a_cluster(const ls_plan_request *a)
+{
+    return a->want_mfu > 0 || a->want_s > 0 || strcmp(a->objective, "cost") == 0;
+}
+
 /* A preset has as many nodes as the world needs; a file has what it says. */
 static ls_status cluster(const ls_plan_request *a, ls_topo *t, int64_t *world)
 {
@@ -19,9 +25,8 @@ static ls_status cluster(const ls_plan_request *a, ls_topo *t, int64_t *world)
     LS_TRY(ls_topo_load(a->topology, t));
     int64_t units = a->units;
     const int64_t each = ls_topo_devices(t) / t->level[t->nlevels - 1].count;
-    const bool question = a->want_mfu > 0 || a->want_s > 0 || strcmp(a->objective, "cost") == 0;
     *world = a->world;
-    if (!units && preset && question && !a->world) *world = 16384 / each * each;
+    if (!units && preset && asks_for_a_cluster(a) && !a->world) *world = 16384 / each * each;
     if (!units && preset && *world > 0) units = (*world + each - 1) / each;
     if (units > 0) LS_TRY(ls_topo_resize(t, units));
     if (*world == 0) *world = ls_topo_devices(t);
@@ -39,8 +44,7 @@ static ls_status schedules(const char *text, unsigned *out)
         while (i < N && !(strlen(names[i]) == n && strncmp(names[i], p, n) == 0)) i++;
         if (i == N)
             return ls_fail(LS_USAGE, "--schedules %s: there is no '%.*s': expected some of gpipe, 1f1b, interleaved, "
-                "zb-h1, "
-                           "zb-h2, zb-v and dualpipe, with commas between them", text, (int)(n < 40 ? n : 40), p);
+                        "zb-h1, zb-h2, zb-v and dualpipe, with commas between them", text, (int)(n < 40 ? n : 40), p);
         *out |= 1u << i;
         p += n + (p[n] == ',');
     }
@@ -66,10 +70,9 @@ static ls_status nothing_fits(const ls_layout_query *q, ls_layouts *room)
     LS_TRY(ls_layout_search(&least, room));
     const ls_layout_cost *c = &room->best[0];
     return ls_fail(LS_BAD_CONFIG, "%s does not fit: none of %lld layouts of %lld ranks needs less than %.2f GB of "
-        "memory per "
-                   "device, and there are %.2f GB; the nearest miss, by %.2f GB, is %s; take more ranks, a smaller "
-                   "batch or "
-                   "sequence, or more memory", q->model.name, looked, (long long)q->world, 1e-9 * c->bytes, 1e-9 *
+                        "memory per device, and there are %.2f GB; the nearest miss, by %.2f GB, is %s; take more "
+                        "ranks, a smaller batch or sequence, or more memory", q->model.name, looked,
+                        (long long)q->world, 1e-9 * c->bytes, 1e-9 *
                    memory,
                    1e-9 * (c->bytes - memory), ls_layout_text(&c->layout, plan, sizeof plan));
 }
@@ -117,18 +120,14 @@ static ls_status best(const ls_plan_request *a, const ls_layout_query *q, bool b
     return ls_text_status(out);
 }
 
-static bool asks_for_a_cluster(const ls_plan_request *a)
-{
-    return a->want_mfu > 0 || a->want_s > 0 || strcmp(a->objective, "cost") == 0;
-}
-
 ls_status ls_plan_answer(const ls_plan_request *a, const ls_llm *m, ls_text *out)
 {
     ls_topo t;
     ls_layout_query q = { .model = *m, .topo = &t, .top = a->top, .exhaustive = a->exhaustive, .fixed = a->fixed };
     char why[200];
     if (asks_for_a_cluster(a) && ((a->write && *a->write) || a->sensitivity))
-        return ls_fail(LS_USAGE, "--write and --sensitivity are of one plan: expected them without --want-mfu, --want-step and "
+        return ls_fail(LS_USAGE,
+            "--write and --sensitivity are of one plan: expected them without --want-mfu, --want-step and "
                        "--objective cost, which compare clusters");
     LS_TRY(cluster(a, &t, &q.world));
     LS_TRY(schedules(a->schedules, &q.schedules));

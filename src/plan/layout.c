@@ -1,4 +1,5 @@
 /* layout.c -- one layout: whether it is legal, what it costs, and how sure that is. */
+#include <math.h>
 #include <string.h>
 
 #include "plan/predict.h"
@@ -46,7 +47,7 @@ ls_status ls_layout_evaluate(const ls_layout_query *q, const ls_layout *l, ls_la
 void ls_layout_interval(const ls_layout_query *q, double *low, double *high)
 {
     ls_problem b;
-    *low = .8, *high = 1.25;
+    *low = 0, *high = (double)INFINITY; /* nothing is known */
     if (ls_problem_of(q, &b) != LS_OK) return;
     bool any = false;
     for (const ls_interval *i = ls_intervals; i->family; i++) {

@@ -70,9 +70,9 @@ static ls_status family_of(const source *s, family *out)
     }
     const char *near = ls_nearest(type, names, FAMILIES);
     return ls_fail(LS_UNSUPPORTED, "%s:%d: architecture '%.60s' is not known%s%s; known are gpt2, llama, mistral, "
-        "qwen2, "
-                   "qwen3, mixtral, qwen2_moe, qwen3_moe, deepseek_v2 and deepseek_v3; give its sizes by --layers, "
-                   "--hidden, ... instead", s->name, line_of(s, "model_type"), type, near ? ", the nearest is " : "",
+                        "qwen2, qwen3, mixtral, qwen2_moe, qwen3_moe, deepseek_v2 and deepseek_v3; give its sizes by "
+                        "--layers, --hidden, ... instead", s->name, line_of(s, "model_type"), type,
+                        near ? ", the nearest is " : "",
                    near ? near : "");
 }
 

@@ -1,13 +1,7 @@
-/* plan_json.c -- the same as one JSON object. */
+/* plan_json.c -- a plan as one JSON object. */
 #include "plan/plan_report.h"
 #include "plan/problem.h"
 #include "plan/stage_memory.h"
-
-static void field(ls_text *t, const char *key, double v)
-{
-    ls_text_add(t, "\"%s\": ", key);
-    ls_json_number(t, v);
-}
 
 static void layout(const ls_layout *l, ls_text *t)
 {
@@ -27,18 +21,18 @@ static void plan(const ls_layout_query *q, const ls_layout_cost *c, ls_text *t)
     ls_text_add(t, "{");
     layout(&c->layout, t);
     ls_text_add(t, ", \"world\": %lld, ", (long long)q->world);
-    field(t, "step_s", c->cost.total);
+    ls_json_field(t, "step_s", c->cost.total);
     ls_text_add(t, ", \"parts_s\": {");
     for (const ls_step_part *p = ls_step_parts; p->name; p++) {
         ls_text_add(t, "%s", p == ls_step_parts ? "" : ", ");
-        field(t, p->key, ls_step_part_of(&c->cost, p));
+        ls_json_field(t, p->key, ls_step_part_of(&c->cost, p));
     }
     ls_text_add(t, "}, ");
-    field(t, "mfu_full_attention", ls_layout_mfu(q, c->cost.total, LS_FLOPS_FULL));
+    ls_json_field(t, "mfu_full_attention", ls_layout_mfu(q, c->cost.total, LS_FLOPS_FULL));
     ls_text_add(t, ", ");
-    field(t, "mfu_causal_attention", ls_layout_mfu(q, c->cost.total, LS_FLOPS_CAUSAL));
+    ls_json_field(t, "mfu_causal_attention", ls_layout_mfu(q, c->cost.total, LS_FLOPS_CAUSAL));
     ls_text_add(t, ", ");
-    field(t, "memory_bytes", c->bytes);
+    ls_json_field(t, "memory_bytes", c->bytes);
     ls_text_add(t, "}");
 }
 
@@ -66,7 +60,7 @@ static void ledger(const ls_plan_report *r, ls_text *t)
             ls_text_add(t, "%s{", i ? ", " : "");
             for (size_t k = 0; k < sizeof all / sizeof *all; k++) {
                 ls_text_add(t, "%s", k ? ", " : "");
-                field(t, all[k].key, all[k].v);
+                ls_json_field(t, all[k].key, all[k].v);
             }
             ls_text_add(t, "}");
         }
@@ -135,11 +129,11 @@ void ls_plan_json(const ls_plan_report *r, ls_text *t)
     const double null = ls_layout_null_mfu(q);
     ls_layout_interval(q, &low, &high);
     ls_text_add(t, ", ");
-    field(t, "step_low90_s", low * best->cost.total);
+    ls_json_field(t, "step_low90_s", low * best->cost.total);
     ls_text_add(t, ", ");
-    field(t, "step_high90_s", high * best->cost.total);
+    ls_json_field(t, "step_high90_s", high * best->cost.total);
     ls_text_add(t, ", ");
-    field(t, "null_step_s", null > 0 ? best->cost.total * ls_layout_mfu(q, best->cost.total, LS_FLOPS_FULL) / null : 0);
+    ls_json_field(t, "null_step_s", null > 0 ? best->cost.total * ls_layout_mfu(q, best->cost.total, LS_FLOPS_FULL) / null : 0);
     ls_text_add(t, ", \"plans\": [");
     for (int i = 0; i < r->found->n; i++) {
         ls_text_add(t, "%s", i ? ", " : "");
@@ -153,9 +147,9 @@ void ls_plan_json(const ls_plan_report *r, ls_text *t)
         for (int i = 0; i < LS_SENSITIVITIES; i++) {
             const ls_sensitivity *s = &r->sensitivity[i];
             ls_text_add(t, "%s{\"resource\": \"%s\", ", i ? ", " : "", s->resource);
-            field(t, "same_plan_s", s->same);
+            ls_json_field(t, "same_plan_s", s->same);
             ls_text_add(t, ", ");
-            field(t, "best_plan_s", s->again);
+            ls_json_field(t, "best_plan_s", s->again);
             ls_text_add(t, "}");
         }
         ls_text_add(t, "]");

@@ -23,8 +23,7 @@ static ls_status runnable(const ls_llm *m, const char **name)
     else if (!m->experts && m->gated == m->biases) what = "such a block, neither GPT-2's nor Llama's";
     if (what)
         return ls_fail(LS_UNSUPPORTED, "%s: the runtime has no model with %s, so there is no recipe: leave out "
-            "--write, or "
-                       "plan gpt2, llama or a mixture of experts like Mixtral's", m->name, what);
+                        "--write, or plan gpt2, llama or a mixture of experts like Mixtral's", m->name, what);
     *name = m->experts ? "moe" : m->gated ? "llama" : "gpt2";
     return LS_OK;
 }

@@ -47,10 +47,8 @@ static ls_status constants(const ls_layout_query *q, ls_problem *b)
     const ls_device *d = ls_device_find(t->device.name);
     if (!d)
         return ls_fail(LS_BAD_CONFIG, "topology %s: no constants for device '%s': expected a name that begins with "
-            "V100, "
-                       "A100, H100, H800, H200, B200, B300, GB200 or GB300; change device.name, or measure rows of it "
-                       "and "
-                       "run `make fit`", t->name, t->device.name);
+                        "V100, A100, H100, H800, H200, B200, B300, GB200 or GB300; change device.name, or measure "
+                        "rows of it and run `make fit`", t->name, t->device.name);
     b->stack = ls_stack_of_device(d, q->model.experts > 0);
     b->device = *d;
     b->flash = d->name[0] != 'A' && d->name[0] != 'V';
@@ -88,8 +86,8 @@ static ls_status nodes(const ls_layout_query *q, ls_problem *b)
     if (world < 1) return ls_fail(LS_BAD_CONFIG, "the world is %lld ranks; expected 1 or more", (long long)world);
     if (world > devices)
         return ls_fail(LS_BAD_CONFIG, "world %lld does not fit topology %s, which has %lld devices: take a smaller "
-            "world, "
-                       "or a larger topology (--units N: so many of its highest unit)", (long long)world, t->name,
+                        "world, or a larger topology (--units N: so many of its highest unit)", (long long)world,
+                        t->name,
                        (long long)devices);
     if (world <= each) {
         b->node = world;
@@ -99,8 +97,8 @@ static ls_status nodes(const ls_layout_query *q, ls_problem *b)
     if (b->node * 8 < each * 7) {
         const int64_t below = world / each * each, above = below + each;
         return ls_fail(LS_BAD_CONFIG, "world %lld does not fit topology %s: nodes of %lld devices are not filled "
-            "evenly; "
-                       "the nearest worlds that do are %lld and %lld", (long long)world, t->name, (long long)each,
+                        "evenly; the nearest worlds that do are %lld and %lld", (long long)world, t->name,
+                        (long long)each,
                        (long long)below, (long long)above);
     }
     return LS_OK;

@@ -71,7 +71,7 @@ static void visit_node(const ls_search *s, const ls_search_node *n, ls_search_vi
     }
 }
 
-/* Layouts of a node that nobody looked at one by one. */
+/* How many layouts of a node were not visited one by one. */
 static int64_t leaves_of(const ls_search *s, const ls_search_node *n)
 {
     return ls_search_leaves(s, &n->at, ls_search_stages_find(s, n->at.p));
@@ -176,8 +176,8 @@ ls_status ls_layout_search(const ls_layout_query *q, ls_layouts *out)
         int most = LS_REFUSE_HEADS;
         for (int i = most; i < LS_REFUSE_COUNT; i++) most = out->refused[i] > out->refused[most] ? i : most;
         st = ls_fail(LS_BAD_CONFIG, "%lld ranks and a batch of %lld have no legal layout: of %lld degrees most are "
-            "refused "
-                     "because %s; take another world, batch, sequence length or degrees", (long long)q->world,
+                        "refused because %s; take another world, batch, sequence length or degrees",
+                        (long long)q->world,
                      (long long)q->batch, (long long)out->degrees, ls_refusal_text((ls_refusal)most));
     }
     free(s->nodes);

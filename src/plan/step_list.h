@@ -1,9 +1,8 @@
 /* step_list.h -- what a rank does in a training step, one thing after another: read from a dry step.
  *
  * A dry world (train/dry.h) runs the runtime's own step, with all its operations and calls, and computes nothing.
- * Here it
- * is written down in order: operations of one unit and phase together, collectives, and messages between stages. One
- * rank of each pipeline stage is run; others of its stage do the same.
+ * Here it is written down in order: operations of one unit and phase together, collectives, and messages between
+ * stages. One rank of each pipeline stage is run; others of its stage do the same.
  *
  * Reductions of gradient buckets and gathered values go on beside computation, as in the runtime, in the order in which
  * they begin. Bucket reductions are waited for after the last operation; values of a unit before its first operation

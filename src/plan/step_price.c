@@ -1,4 +1,4 @@
-/* step_price.c -- the groups of a mesh, and collectives in all of them. */
+/* step_price.c -- the groups of a mesh, and the time of a collective that every group calls at once. */
 #include "plan/step_price.h"
 
 #include <math.h>
@@ -39,7 +39,7 @@ bool ls_mesh_groups_of(const ls_mesh_groups *g, int rank, int *first, int *place
 
 /* --- all groups at once ---------------------------------------------------------------------------------- */
 
-typedef struct crowd {
+typedef struct callers {
     const ls_topo *t;
     int n;             /* ranks that are in groups */
     int members;
@@ -48,9 +48,9 @@ typedef struct crowd {
     uint32_t *base;    /* the process of a group's first member, */
     int *member;       /* and which member each is; processes of a group follow one another */
     int *node;         /* [members]: of the first group */
-} crowd;
+} callers;
 
-static void crowd_free(crowd *c)
+static void callers_free(callers *c)
 {
     free(c->offset);
     free(c->place);
@@ -59,10 +59,10 @@ static void crowd_free(crowd *c)
     free(c->node);
 }
 
-static ls_status crowd_create(const ls_topo *t, const ls_mesh_groups *g, crowd *out)
+static ls_status callers_create(const ls_topo *t, const ls_mesh_groups *g, callers *out)
 {
     const size_t all = (size_t)g->ranks, k = (size_t)ls_mesh_groups_members(g);
-    *out = (crowd){ .t = t, .members = (int)k };
+    *out = (callers){ .t = t, .members = (int)k };
     out->place = malloc(all * sizeof *out->place);
     out->base = malloc(all * sizeof *out->base);
     out->member = malloc(all * sizeof *out->member);
@@ -92,7 +92,7 @@ static ls_status crowd_create(const ls_topo *t, const ls_mesh_groups *g, crowd *
     return LS_OK;
 }
 
-static ls_status run(const crowd *c, const ls_coll_program *p, ls_step_price *out)
+static ls_status run(const callers *c, const ls_coll_program *p, ls_step_price *out)
 {
     ls_des_model m;
     ls_des_result r = { 0 };
@@ -112,7 +112,7 @@ static ls_status run(const crowd *c, const ls_coll_program *p, ls_step_price *ou
 }
 
 /* An algorithm in 1, 4, 16 ... segments, as long as that helps. */
-static ls_status consider(const crowd *c, const ls_algo *a, ls_coll coll, double bytes, ls_step_price *best)
+static ls_status consider(const callers *c, const ls_algo *a, ls_coll coll, double bytes, ls_step_price *best)
 {
     for (int segments = 1; segments <= (a->pipelined ? MOST_SEGMENTS : 1); segments *= 4) {
         const ls_shape any = { .coll = coll, .size = c->members, .segments = segments, .nlanes = 1, .node = c->node };
@@ -135,12 +135,12 @@ static ls_status consider(const crowd *c, const ls_algo *a, ls_coll coll, double
 ls_status ls_step_price_of(const ls_topo *t, const ls_mesh_groups *g, ls_coll coll, double bytes, const ls_algo *only,
                            ls_step_price *out)
 {
-    crowd c;
+    callers c;
     *out = (ls_step_price){ .seconds = (double)INFINITY };
-    ls_status st = crowd_create(t, g, &c);
+    ls_status st = callers_create(t, g, &c);
     for (int i = 0; st == LS_OK && ls_algos[i]; i++)
         if (only ? ls_algos[i] == only : !ls_algos[i]->by_name) st = consider(&c, ls_algos[i], coll, bytes, out);
-    crowd_free(&c);
+    callers_free(&c);
     if (st == LS_OK && !isfinite(out->seconds))
         st = ls_fail(LS_UNSUPPORTED, "%s: no algorithm%s%s sends messages for it", ls_coll_name(coll), only
                      ? " by the name of " : "", only ? only->name : "");

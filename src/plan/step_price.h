@@ -1,5 +1,5 @@
-/* step_price.h -- how long a collective takes on a cluster: every message of the runtime's schedules, in all groups
- * at once.
+/* step_price.h -- how long a collective takes on a cluster: every message of the runtime's schedules, while every
+ * group of the mesh calls it at the same time.
  *
  * All groups that call it at the same time are simulated together, each on the devices of its ranks, with messages that
  * wait for links in turn and hold them for their latency, too (Hockney's model). Of the algorithms that the runtime

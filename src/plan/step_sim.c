@@ -28,7 +28,7 @@ typedef struct builder {
     ls_mesh_groups groups[MOST_MASKS];
     int ngroups;
     double *cost;  /* owned, as all below */
-    uint32_t ncosts, room;
+    uint32_t ncosts, cap;
     const ls_des_op **all;
     uint32_t *base, *place, *group, *members;
     double *pace;
@@ -47,12 +47,12 @@ static ls_status add_cost(builder *b, double v, uint32_t *out)
         *out = NOTHING;
         return LS_OK;
     }
-    if (b->ncosts == b->room) {
-        const uint32_t room = b->room ? 2 * b->room : 1024;
-        double *more = room <= LS_DES_MOST_COSTS ? realloc(b->cost, room * sizeof *more) : NULL;
-        if (!more) return ls_fail(LS_NO_MEMORY, "a step of %u items", room);
+    if (b->ncosts == b->cap) {
+        const uint32_t cap = b->cap ? 2 * b->cap : 1024;
+        double *more = cap <= LS_DES_MOST_COSTS ? realloc(b->cost, cap * sizeof *more) : NULL;
+        if (!more) return ls_fail(LS_NO_MEMORY, "a step of %u items", cap);
         b->cost = more;
-        b->room = room;
+        b->cap = cap;
     }
     b->cost[*out = b->ncosts++] = v;
     return LS_OK;

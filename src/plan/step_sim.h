@@ -2,9 +2,8 @@
  *
  * Each rank is two processes of the event engine (sim/des.h): one computes, one carries out the collectives that go on
  * beside. Ranks of a pipeline stage share the list of the stage (step_list.h). A collective takes what its messages
- * take
- * on the cluster (step_price.h) from the moment at which its last member is there; messages between stages take links
- * in turn. Computation is not slowed down by what goes on beside it.
+ * take on the cluster (step_price.h) from the moment at which its last member is there; messages between stages take
+ * links in turn. Computation is not slowed down by what goes on beside it.
  */
 #ifndef LS_PLAN_STEP_SIM_H
 #define LS_PLAN_STEP_SIM_H

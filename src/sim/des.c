@@ -61,22 +61,22 @@ static LS_COLD void tell(const sim *x, uint32_t p, double from, double ready, do
 static LS_COLD void keep(sim *x, process *q, uint64_t key, double arrives)
 {
     uint32_t i = x->spare;
-    if (i != NOBODY) x->spare = x->early[i].next;
+    if (i != LS_DES_NONE) x->spare = x->early[i].next;
     else {
-        if (x->nearly == x->room) {
-            const uint32_t room = x->room ? 2 * x->room : 1024;
-            message *more = realloc(x->early, room * sizeof *more);
+        if (x->nearly == x->cap) {
+            const uint32_t cap = x->cap ? 2 * x->cap : 1024;
+            message *more = realloc(x->early, cap * sizeof *more);
             if (!more) {
-                stop(x, ls_fail(LS_NO_MEMORY, "%u messages that came early", room));
+                stop(x, ls_fail(LS_NO_MEMORY, "%u messages that came early", cap));
                 return;
             }
             x->early = more;
-            x->room = room;
+            x->cap = cap;
         }
         i = x->nearly++;
     }
     x->early[i] = (message){ key, arrives, i };
-    if (q->later != NOBODY) {
+    if (q->later != LS_DES_NONE) {
         x->early[i].next = x->early[q->later].next;
         x->early[q->later].next = i;
     }
@@ -105,7 +105,7 @@ static message take_after(sim *x, process *q, uint32_t before)
     const uint32_t i = x->early[before].next;
     const message had = x->early[i];
     x->early[before].next = had.next;
-    if (q->later == i) q->later = before == i ? NOBODY : before;
+    if (q->later == i) q->later = before == i ? LS_DES_NONE : before;
     x->early[i].next = x->spare;
     x->spare = i;
     return had;
@@ -115,7 +115,7 @@ static message take_after(sim *x, process *q, uint32_t before)
 static bool take_later(sim *x, process *q, uint64_t key, double *arrives)
 {
     uint32_t before = q->later;
-    if (before == NOBODY) return false;
+    if (before == LS_DES_NONE) return false;
     do {
         if (x->early[x->early[before].next].key == key) {
             *arrives = take_after(x, q, before).arrives;
@@ -132,7 +132,7 @@ static LS_ALWAYS_INLINE bool take(sim *x, process *q, uint64_t key, double *arri
     if (q->key != key) return take_later(x, q, key, arrives);
     *arrives = q->arrives;
     q->key = 0;
-    if (LS_UNLIKELY(q->later != NOBODY)) {
+    if (LS_UNLIKELY(q->later != LS_DES_NONE)) {
         const message next = take_after(x, q, q->later);
         q->key = next.key;
         q->arrives = next.arrives;
@@ -214,14 +214,14 @@ static bool meet(sim *x, uint32_t p, ls_des_op a, bool in_turn)
     if (LS_UNLIKELY(m->jitter > 0)) s *= drawn(m, 1ull << 40 | g, here->held);
     const double ready = here->latest, until = ready + s;
     if (LS_UNLIKELY(m->told != NULL)) tell(x, p, q->t, ready, until);
-    for (uint32_t i = here->first; i != NOBODY; i = x->p[i].next) {
+    for (uint32_t i = here->first; i != LS_DES_NONE; i = x->p[i].next) {
         if (LS_UNLIKELY(m->told != NULL)) tell(x, i, x->p[i].t, ready, until);
         x->p[i].t = until;
         x->p[i].op += 1 << m->log2_stride;
         resume(x, i, in_turn);
     }
     q->t = until;
-    *here = (meeting){ .left = m->members[g], .first = NOBODY, .held = here->held + 1 };
+    *here = (meeting){ .left = m->members[g], .first = LS_DES_NONE, .held = here->held + 1 };
     return true;
 }
 

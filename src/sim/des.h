@@ -90,7 +90,7 @@ typedef struct ls_des_model {
     /* each time is multiplied by a number drawn evenly from 1 - jitter to 1 + jitter */
     double jitter;
     uint64_t seed;                     /* of these draws, which depend on process and operation alone */
-    ls_des_told *told;                 /* NULL: nobody */
+    ls_des_told *told;                 /* NULL: no one is told */
     void *arg;
 } ls_des_model;
 
@@ -102,8 +102,8 @@ typedef struct ls_des_result {
 } ls_des_result;
 
 /* Carries a model out. out->ends_s is read. LS_INVALID: a program names a process, cost or group that is not there,
- * or a
- * number is out of range; LS_INTERNAL: processes wait forever, with the first of them and for whom; LS_NO_MEMORY. */
+ * or a number is out of range; LS_INTERNAL: processes wait forever, with the first of them and for whom;
+ * LS_NO_MEMORY. */
 ls_status ls_des_run(const ls_des_model *m, ls_des_result *out);
 
 /* --- des_fold.c ------------------------------------------------------------------------------------- */

@@ -13,7 +13,7 @@ static int ports_of(const ls_des_links *l, const ls_des_flow *f, uint32_t port[2
     int n = 0;
     for (int i = 0; i < l->nlayers; i++) {
         const ls_des_layer *a = &l->layer[i];
-        if (meet == 0 ? a->level == 0 : a->level > 0 && a->level <= meet) {
+        if (ls_des_layer_taken(a, meet)) {
             port[n++] = first + f->from / a->each;
             port[n++] = first + a->ports + f->to / a->each;
         }
@@ -98,14 +98,14 @@ ls_status ls_des_fair_begin(ls_des_links *l, const ls_des_flow *flow, double t, 
 {
     if (l->changed && t > l->now) share(l);
     advance(l, t);
-    if (l->nflows == l->room) {
-        const uint32_t room = l->room ? 2 * l->room : 64;
-        ls_des_flow *more = realloc(l->flow, room * sizeof *more);
+    if (l->nflows == l->cap) {
+        const uint32_t cap = l->cap ? 2 * l->cap : 64;
+        ls_des_flow *more = realloc(l->flow, cap * sizeof *more);
         if (more) l->flow = more;
-        bool *fixed = realloc(l->fixed, room * sizeof *fixed);
+        bool *fixed = realloc(l->fixed, cap * sizeof *fixed);
         if (fixed) l->fixed = fixed;
-        if (!more || !fixed) return ls_fail(LS_NO_MEMORY, "%u messages at a time", room);
-        l->room = room;
+        if (!more || !fixed) return ls_fail(LS_NO_MEMORY, "%u messages at a time", cap);
+        l->cap = cap;
     }
     l->flow[l->nflows] = *flow;
     l->flow[l->nflows].left = bytes;

@@ -20,7 +20,7 @@ typedef struct folder {
     list *list;         /* owned, as all here: [nlists] */
     uint32_t nlists, *list_of; /* [n] */
     ls_des_op *named;   /* operations whose `cost` is 0 */
-    uint32_t nnamed, room;
+    uint32_t nnamed, cap;
     uint64_t *color, *next; /* [n] */
     uint64_t *group;    /* [ngroups]: colors of groups */
     uint32_t *class_of; /* [n] */
@@ -36,8 +36,10 @@ static uint64_t mix(uint64_t a, uint64_t b)
     return x ^ x >> 32;
 }
 
-static uint32_t target_of(const ls_des_model *m, uint32_t p,
-                          ls_des_op a) { return ((m->base ? m->base[p] : 0) + a.who) & 0x1fffffffu; }
+static uint32_t target_of(const ls_des_model *m, uint32_t p, ls_des_op a)
+{
+    return ((m->base ? m->base[p] : 0) + a.who) & 0x1fffffffu;
+}
 
 /* --- lists ------------------------------------------------------------------------------------------- */
 
@@ -52,12 +54,12 @@ static ls_status add_list(folder *f, const ls_des_op *program)
         if (a->kind == LS_DES_WORK) continue;
         while (i > 0 && !same(f->named[l->first + i - 1], *a)) i--;
         if (i > 0) continue;
-        if (f->nnamed == f->room) {
-            const uint32_t room = f->room ? 2 * f->room : 256;
-            ls_des_op *more = realloc(f->named, room * sizeof *more);
+        if (f->nnamed == f->cap) {
+            const uint32_t cap = f->cap ? 2 * f->cap : 256;
+            ls_des_op *more = realloc(f->named, cap * sizeof *more);
             if (!more) return ls_fail(LS_NO_MEMORY, "the classes of %u processes", f->m->n);
             f->named = more;
-            f->room = room;
+            f->cap = cap;
         }
         f->named[f->nnamed] = *a;
         f->named[f->nnamed++].cost = 0;
@@ -113,12 +115,12 @@ static uint64_t color_of(const folder *f, uint32_t p)
 static void number(folder *f)
 {
     const uint32_t n = f->m->n;
-    const size_t room = 2 * (size_t)n;
-    memset(f->table, 0, room * sizeof *f->table);
+    const size_t slots = 2 * (size_t)n;
+    memset(f->table, 0, slots * sizeof *f->table);
     f->nclasses = 0;
     for (uint32_t p = 0; p < n; p++) {
-        size_t i = (size_t)(f->color[p] % room);
-        while (f->table[i] != 0 && f->color[f->one[f->table[i] - 1]] != f->color[p]) i = i + 1 < room ? i + 1 : 0;
+        size_t i = (size_t)(f->color[p] % slots);
+        while (f->table[i] != 0 && f->color[f->one[f->table[i] - 1]] != f->color[p]) i = i + 1 < slots ? i + 1 : 0;
         if (f->table[i] == 0) {
             f->one[f->nclasses++] = p;
             f->table[i] = f->nclasses;

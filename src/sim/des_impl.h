@@ -5,8 +5,7 @@
 #include "sim/des_links.h"
 #include "sim/des_queue.h"
 
-#define NOBODY UINT32_MAX
-#define GOT    UINT64_MAX /* of process.waits: what it waited for has come */
+#define GOT UINT64_MAX /* of process.waits: what it waited for has come */
 
 /* A cache line. A key names a sender and a `via`. */
 typedef struct process {
@@ -16,8 +15,8 @@ typedef struct process {
     uint64_t waits;      /* for the message of this key; 0: for none, GOT */
     uint64_t key;        /* of the oldest message that came too early; 0: there is none, */
     double arrives;      /* when it comes, */
-    uint32_t later;      /* the last of those after it, a ring in `early`; NOBODY */
-    uint32_t next;       /* of its group, who waits, too; NOBODY */
+    uint32_t later;      /* the last of those after it, a ring in `early`; LS_DES_NONE */
+    uint32_t next;       /* of its group, who waits, too; LS_DES_NONE */
 } process;
 _Static_assert(sizeof(process) == 64, "a process is a cache line");
 
@@ -38,7 +37,7 @@ typedef struct sim {
     process *p;          /* owned, as all here: [n] */
     meeting *group;      /* [ngroups] */
     message *early;      /* of all processes */
-    uint32_t nearly, room, spare; /* spare: first of those that are free; NOBODY */
+    uint32_t nearly, cap, spare; /* spare: first of those that are free; LS_DES_NONE */
     uint64_t *ready;     /* bits of processes that can go on (LS_DES_FREE) */
     uint32_t *stack;     /* the same, otherwise */
     uint32_t nready;

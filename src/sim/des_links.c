@@ -121,7 +121,7 @@ int ls_des_links_meet(const ls_des_links *l, uint32_t a, uint32_t b)
     return m;
 }
 
-static bool is_on_way(const ls_des_layer *a, int meet)
+bool ls_des_layer_taken(const ls_des_layer *a, int meet)
 {
     return meet == 0 ? a->level == 0 : a->level > 0 && a->level <= meet;
 }
@@ -133,7 +133,7 @@ double ls_des_links_pace(const ls_des_links *l, uint32_t a, uint32_t b, int meet
     double most = 0;
     for (int i = 0; i < l->nlayers; i++) {
         const ls_des_layer *at = &l->layer[i];
-        if (!is_on_way(at, meet)) continue;
+        if (!ls_des_layer_taken(at, meet)) continue;
         const double out = pace_of(at, a / at->each), in = pace_of(at, b / at->each);
         most = out > most ? out : most;
         most = in > most ? in : most;
@@ -174,7 +174,7 @@ double ls_des_links_send(ls_des_links *l, uint32_t a, uint32_t b, double t, doub
     double start = t, most = 0;
     for (int i = 0; i < l->nlayers; i++) {
         const ls_des_layer *at = &l->layer[i];
-        if (!is_on_way(at, meet)) continue;
+        if (!ls_des_layer_taken(at, meet)) continue;
         const double out = at->free[a / at->each], in = at->free[at->ports + b / at->each];
         start = out > start ? out : start;
         start = in > start ? in : start;
@@ -183,7 +183,7 @@ double ls_des_links_send(ls_des_links *l, uint32_t a, uint32_t b, double t, doub
         before = start;
         for (int i = 0; i < l->nlayers && isfinite(start); i++) {
             const ls_des_layer *at = &l->layer[i];
-            if (!is_on_way(at, meet)) continue;
+            if (!ls_des_layer_taken(at, meet)) continue;
             const double takes = bytes * factor * ls_des_links_pace(l, a, b, meet);
             start = after_failures(l, at, a / at->each, start, takes);
             start = after_failures(l, at, b / at->each, start, takes);
@@ -192,7 +192,7 @@ double ls_des_links_send(ls_des_links *l, uint32_t a, uint32_t b, double t, doub
     if (!isfinite(start)) return start;
     for (int i = 0; i < l->nlayers; i++) {
         const ls_des_layer *at = &l->layer[i];
-        if (!is_on_way(at, meet)) continue;
+        if (!ls_des_layer_taken(at, meet)) continue;
         const double out = pace_of(at, a / at->each), in = pace_of(at, b / at->each);
         at->free[a / at->each] = start + (bytes * out + gap) * factor;
         at->free[at->ports + b / at->each] = start + (bytes * in + gap) * factor;

@@ -38,12 +38,12 @@ typedef struct ls_des_links {
     int nlevels;
     /* LS_DES_FAIR: */
     ls_des_flow *flow;  /* owned */
-    uint32_t nflows, room, order;
+    uint32_t nflows, cap, order;
     double now;         /* for which `left` is */
     bool changed;       /* rates are to be computed anew */
     double *capacity;   /* owned, [ports of all layers, out and in]: scratch */
     uint32_t *users;    /* owned: likewise */
-    bool *fixed;        /* owned, [room] */
+    bool *fixed;        /* owned, [cap] */
 } ls_des_links;
 
 /* LS_BAD_CONFIG: places that the topology does not have, a failure of a link that is not there; LS_INVALID: a rate or
@@ -51,6 +51,8 @@ typedef struct ls_des_links {
 ls_status ls_des_links_create(const ls_des_net *net, uint32_t places, ls_des_links *out);
 void ls_des_links_free(ls_des_links *l);
 
+/* Whether a message between two places that meet at this level takes links of the layer. */
+bool ls_des_layer_taken(const ls_des_layer *a, int meet);
 /* The level at which two places meet; they are not one. */
 int ls_des_links_meet(const ls_des_links *l, uint32_t a, uint32_t b);
 /* Seconds per byte of two places without other messages. */

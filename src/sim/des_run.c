@@ -49,10 +49,10 @@ static ls_status begin(sim *x)
     if (!x->p || !x->group || !(in_turn ? (void *)x->stack : (void *)x->ready))
         return ls_fail(LS_NO_MEMORY, "%u processes", m->n);
     if (in_turn) LS_TRY(ls_des_queue_create(m->n, &x->queue));
-    for (uint32_t i = 0; i < m->ngroups; i++) x->group[i] = (meeting){ .left = m->members[i], .first = NOBODY };
+    for (uint32_t i = 0; i < m->ngroups; i++) x->group[i] = (meeting){ .left = m->members[i], .first = LS_DES_NONE };
     for (uint32_t i = 0; i < m->n; i++) {
         const uint32_t p = in_turn ? m->n - 1 - i : i; /* the stack gives them back in their order */
-        x->p[i] = (process){ .op = m->program[i], .later = NOBODY };
+        x->p[i] = (process){ .op = m->program[i], .later = LS_DES_NONE };
         resume(x, p, in_turn);
     }
     x->flat = m->net.sharing != LS_DES_FAIR && !m->net.topo && !m->place && m->net.nfailures == 0;
@@ -84,7 +84,7 @@ static ls_status end(const sim *x, ls_des_result *out)
 
 ls_status ls_des_run(const ls_des_model *m, ls_des_result *out)
 {
-    sim x = { .m = m, .spare = NOBODY };
+    sim x = { .m = m, .spare = LS_DES_NONE };
     ls_status st = check(m);
     if (st == LS_OK) st = begin(&x);
     if (st == LS_OK) {

@@ -24,7 +24,7 @@ typedef struct ls_train_dry {
     int micro_batches; /* of a step */
     int threads;       /* that this thread's loops took before: the rank's are those that it would have */
     double (*words)[LS_TRAIN_WORDS];
-    /* With pipeline stages: told of each action before it runs, once what it needs has been asked for; NULL: nobody. */
+    /* With pipeline stages: told of each action before it runs, once what it needs has been asked for; may be NULL. */
     void (*on_action)(void *arg, const ls_pipe_action *a);
     void *arg;
 } ls_train_dry;
