@@ -55,20 +55,20 @@ take 10 c 32 b b a a b a 6 say
 claim 'lab 10: all answers are wrong' test "$(right)" = '0 of 9'
 
 # --- lab 01
-quiz b cdab 3 b b b b b 'weights are replicated'
-claim 'all answers are right' test "$(right)" = '8 of 8'
+quiz b cdab 3 b b b b b c 'weights are replicated'
+claim 'all answers are right' test "$(right)" = '9 of 9'
 claim 'exit status' test $code = 0
 claim 'say it: four slots to tick' test "$(grep -cE '\[ \] (state|shape|collective|number): ' ../out)" = 4
 claim 'nothing is written without tasks' test -z "$(ls)"
 claim 'nor left' test -z "$(ls ../work)"
 "$lockstep" lab start >../out
-quiz a abcd 4 a a a a a say
-claim 'all answers are wrong' test "$(right)" = '0 of 8'
+quiz a abcd 4 a a a a a a say
+claim 'all answers are wrong' test "$(right)" = '0 of 9'
 claim 'a wrong option prints the claim that refutes it, with its numbers' grep -qE '^wrong     01\.5 A DDP step moves gradients, never inputs\. ([0-9,]+) = \1$' ../out
 claim 'a wrong number prints the right one' grep -qE '^wrong     3 buckets$' ../out
 claim 'a wrong order prints the right one' grep -qE '^wrong     cdab$' ../out
-claim 'progress has them' test "$(grep -c '^01\.q[1-8] missed ' lockstep-labs/progress)" = 8
-quiz b '' '' '' '' '' '' ''
+claim 'progress has them' test "$(grep -c '^01\.q[1-9] missed ' lockstep-labs/progress)" = 9
+quiz b '' '' '' '' '' '' '' ''
 claim 'Enter skips' test "$(right)" = '1 of 1'
 quiz 'c, d, a b' # q1 was answered again, so q2 is the first that was missed
 claim 'those that were missed come first' test "$(right)" = '1 of 1'
@@ -78,7 +78,7 @@ claim 'the end of the input ends it' test $code = 0
 claim 'a question that was missed is asked once a session' python3 - <<'PY'
 import json
 ids = [q["id"] for q in json.loads(open("../out").read().splitlines()[-1])["answers"]]
-assert ids[0] == "01.q3" and len(ids) == len(set(ids)) == 9, ids
+assert ids[0] == "01.q3" and len(ids) == len(set(ids)) == 10, ids
 PY
 sed -i 's/^01\.q3 right/01.q3 missed/' lockstep-labs/progress
 quiz 3.02

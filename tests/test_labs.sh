@@ -31,8 +31,11 @@ claim 'the script that lab 00 converts prints what the converted one does' cmp s
 claim 'four ranks print one line' test "$(wc -l <four)" = 1
 claim 'and rank 0 saves the model' "$lockstep" ckpt verify model.safetensors
 rm single one four model.safetensors
+claim 'the drawing on the page of lab 04 is what the command prints' cmp \
+    <("$lockstep" pipeline --schedule 1f1b --stages 4 --micro 8 | grep -E '^rank . [F.B]|^ +[0-9]' | sed -n '1,8s/^/    /p') \
+    <(grep -E '^    (rank . [F.B]|       +[0-9])' "$source_dir/labs/04_pipeline/lab.md")
 claim 'what commands wrote is gone' test -z "$(ls work)"
-claim 'and nothing is in the folder' test "$(ls)" = "$(printf 'err\nout\nown\nwork')"
+claim 'and nothing is in the folder' test "$(ls -A)" = "$(printf 'err\nout\nown\nwork')"
 "$lockstep" lab buckets --claim 5,01.14 --json >out </dev/null
 claim 'two claims as JSON' python3 - <<'PY'
 import json

@@ -12,6 +12,9 @@
  *   accumulate [forgotten]         bytes and gradient of a step of four micro-batches (forgotten: without no_sync)
  *   slow [RANK]                    rank 3, or another one, is late by 200 ms in three steps: how long each rank waits,
  *                                  and for whom
+ *   skips [found|weighted|nobody]  the loss of rank 3 leaves out two layers (found: with find_unused; weighted: and
+ *                                  each loss counts 4/3; nobody: it leaves none out): the gradient of one of them
+ *                                  beside the mean over four ranks, and over the three others
  *   average OPTIMIZER              averaging gradients beside averaging parameters, after 20 steps; `state`: how far an
  *                                  optimizer's state is from that of another rank when parameters are averaged
  */
@@ -250,6 +253,8 @@ static void print(const job *j)
         printf("{\"waited_ms\": [%llu, %llu, %llu, %llu], \"for\": [%d, %d, %d, %d]}\n", (unsigned long long)j->hash[0],
                (unsigned long long)j->hash[1], (unsigned long long)j->hash[2], (unsigned long long)j->hash[3],
                j->named[0], j->named[1], j->named[2], j->named[3]);
+    else if (strcmp(j->word, "skips") == 0)
+        printf("{\"of_four\": %.9g, \"of_three\": %.9g}\n", j->result, j->second);
     else
         printf("{\"difference\": %.9g, \"state\": %.9g}\n", j->result, j->second);
 }
@@ -259,7 +264,7 @@ int main(int argc, char **argv)
     static const struct { const char *word; ls_rank_fn run; } words[] = {
         { "events", events }, { "order", order },   { "asleep", asleep }, { "mean", mean },       { "replicas", replicas },
         { "uneven", uneven }, { "ids", ids },       { "average", average },
-        { "accumulate", accumulate }, { "slow", slow },
+        { "accumulate", accumulate }, { "slow", slow },     { "skips", skips },
     };
     static job j;
     ls_rank_fn run = NULL;
@@ -277,7 +282,8 @@ int main(int argc, char **argv)
     ls_status st = run && j.from >= 0 && j.from < 3 && j.other >= 0 && j.other < 3
         ? ls_world_threads(RANKS, &o, run, &j)
         : ls_fail(LS_USAGE, "expected events BUCKET [BUCKET|late|first|rebuilt], order [usual], asleep [inline], mean [sum|alone], "
-                            "replicas [alone], uneven N,N,N,N, ids [alike], average OPTIMIZER, accumulate [forgotten] or slow [RANK]");
+                            "replicas [alone], uneven N,N,N,N, ids [alike], average OPTIMIZER, accumulate [forgotten], slow [RANK] or "
+                            "skips [found|weighted|nobody]");
     if (st == LS_OK) print(&j);
     else fprintf(stderr, "probe: error[%s]: %s\n", ls_status_word(st), ls_last_error());
     return ls_status_exit_code(st);

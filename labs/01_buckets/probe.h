@@ -41,5 +41,6 @@ ls_status order(ls_world *w, void *arg);
 ls_status asleep(ls_world *w, void *arg);
 ls_status accumulate(ls_world *w, void *arg);
 ls_status slow(ls_world *w, void *arg);
+ls_status skips(ls_world *w, void *arg);
 
 #endif

@@ -80,11 +80,13 @@ ls_status remove_folder(char *dir)
 /* `argv` has n words. Leaves what was said in `said`. */
 static ls_status train(char **argv, int n, long long most, char *said, int *code)
 {
-    char dir[1024], folder[1100], bytes[32];
+    char dir[1024], folder[1100], tokens[1100], bytes[32];
     LS_TRY(make_folder(dir, sizeof dir));
     snprintf(folder, sizeof folder, "%s/run", dir);
+    snprintf(tokens, sizeof tokens, "%s/tokens", dir);
     snprintf(bytes, sizeof bytes, "%lld", most);
     argv[n++] = "--run.dir", argv[n++] = folder;
+    argv[n++] = "--data.path", argv[n++] = tokens;
     argv[n++] = "--memory.limit", argv[n++] = bytes;
     argv[n] = NULL;
     const ls_status st = run(argv, said, MOST_TEXT, code);
@@ -94,7 +96,7 @@ static ls_status train(char **argv, int n, long long most, char *said, int *code
 
 ls_status limit(const char *recipe, const char *text, const char *stage, long long more_bytes, char **more, int n)
 {
-    char path[4200], *argv[MOST_WORDS + 8] = { 0 };
+    char path[4200], *argv[MOST_WORDS + 10] = { 0 };
     int words = 0, code = 0;
     LS_TRY(find_lockstep(path, sizeof path));
     if (n > MOST_WORDS - 16) return ls_fail(LS_USAGE, "at most %d more words are accepted", MOST_WORDS - 16);

@@ -193,8 +193,8 @@ static void explain(const ls_lab_ended *e, uint64_t timeout_ns, ls_text *err, ls
 static ls_status start(ls_lab_runner *r, result *x)
 {
     ls_text words = { 0 }, out = { 0 };
-    const char *argv[MOST_WORDS + 3];
-    char dir[192];
+    const char *argv[MOST_WORDS + 5];
+    char dir[192], tokens[192];
     ls_lab_ended ended = { 0 };
     const uint64_t timeout_ns = r->place->timeout_ns ? r->place->timeout_ns : COMMAND_S * 1000000000ull;
     int n = words_of(r->place, r->self, x->command, &words);
@@ -206,6 +206,9 @@ static ls_status start(ls_lab_runner *r, result *x)
         snprintf(dir, sizeof dir, "%s/run-%d", r->work, r->n);
         if (strncmp(x->command, "lockstep train ", 15) == 0 && !has_word(x->command, "--run.dir"))
             argv[n++] = "--run.dir", argv[n++] = dir;
+        snprintf(tokens, sizeof tokens, "%s/tokens", r->work); /* of a text; else .cache in the reader's folder */
+        if (has_word(x->command, "--data.name") && !has_word(x->command, "--data.path"))
+            argv[n++] = "--data.path", argv[n++] = tokens;
         argv[n] = NULL;
         if (!r->place->programs && (strncmp(x->command, "lockstep", 8) != 0 || has_word(x->command, "--")))
             ls_text_add(&x->why, "cannot run: the lab's programs are not built; `make build` in a checkout builds them");

@@ -287,7 +287,7 @@ static LS_COLD ls_status not_reduced(const ls_optim *o, const ls_param *p)
                    o->config.name, (long long)o->steps + 1, ls_group_rank(p->replicas), p->name,
                    ls_group_size(p->replicas), absent ? "parameter " : "",
                    absent ? absent->name : "",
-                   absent ? " has no gradient, and every parameter must take part in the loss; else " : "");
+                   absent ? " has no gradient, and without find_unused every parameter must take part in the loss; else " : "");
 }
 
 /* Replicas whose gradients differ part for good, and nothing else would tell. */

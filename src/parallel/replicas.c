@@ -229,7 +229,7 @@ static LS_COLD ls_status unfinished(const ls_ddp *d)
     ls_status st =
         ls_fail(LS_INVALID,
                 "Expected to have finished reduction in the prior iteration before starting a new one: rank %d got no "
-                "gradient for parameter %.300s; every parameter must take part in the loss",
+                "gradient for parameter %.300s; without find_unused every parameter must take part in the loss",
                 ls_group_rank(d->g), ls_text_str(&list));
     ls_text_free(&list);
     return st;
