@@ -250,6 +250,13 @@ printf '{"traceEvents":[%s,%s,%s,%s]}' "$(slice 0 1 step step 0 1000)" "$(slice 
     "$(slice 0 1 linear forward 500 500)" >trace.json
 claim 'an operation that is a collective is no compute' has_line 'rank 0: 33.3 % of 0.90 ms exposed' drawn
 claim 'the first operation alone' has_line 'rank 0: 33.3 % of 0.90 ms exposed' drawn --first 1
+of_micro_batch() { slice "${@:2}" | sed "s/\"step\":1/\"step\":1,\"micro_batch\":$1/"; }
+printf '{"traceEvents":[%s,%s,%s,%s,%s]}' "$(slice 0 1 linear forward 0 100)" "$(slice 0 1 relu forward 100 100)" \
+    "$(of_micro_batch 1 0 1 linear forward 200 100)" "$(of_micro_batch 1 0 1 linear backward 600 300)" \
+    "$(slice 0 1 linear backward 900 100)" >trace.json
+claim 'of a pipeline: what is idle' has_line 'rank 0: 30.0 % of 1.00 ms idle' drawn --pipeline
+claim 'a box per pass, with its micro-batch' test "$(grep -oE '>[a-z]+ of micro-batch [0-9]+: [0-9]+ us' picture.svg | tr -d '>' | tr '\n' ,)" = \
+    'forward of micro-batch 0: 200 us,forward of micro-batch 1: 100 us,backward of micro-batch 1: 300 us,backward of micro-batch 0: 100 us,'
 later() { slice "$@" | sed 's/"step":1/"step":2/'; }
 printf '{"traceEvents":[%s,%s,%s,%s]}' "$(slice 0 1 step step 0 1000)" "$(slice 0 1 linear forward 0 900)" "$(later 0 1 step step 1000 300)" \
     "$(later 0 1 linear forward 1000 200)" >trace.json
