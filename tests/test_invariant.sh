@@ -76,6 +76,22 @@ claim 'mlp, the rest of an epoch in turns' is_the_same mlp 4 --zero.stage 2 --da
 claim 'mlp, grains that the rest ends in, 1 rank' reference mlp --train.grain 16
 claim 'mlp, grains that the rest ends in' is_the_same mlp 4 --train.grain 16 --zero.stage 3
 
+# --- pipelines: a stage adds up its part of the gradient as one rank does, if no matrix is on two stages ------------------
+claim 'gpt2, untied, 1 rank' reference gpt --model.tied false --model.n_layer 4
+stages() { is_the_same gpt "$@" --model.tied false --model.n_layer 4; }
+claim '2 stages' stages 2 --parallel.pp 2
+claim '4 stages, GPipe' stages 4 --parallel.pp 4 --pipeline.schedule gpipe --ranks-as threads
+claim '2 stages of 2 chunks' stages 2 --parallel.pp 2 --pipeline.schedule interleaved
+claim '2 stages, 2 replicas, stage 1' stages 4 --parallel.pp 2 --zero.stage 1
+claim '2 stages, 4 replicas, stage 2' stages 8 --parallel.pp 2 --zero.stage 2 --ranks-as threads
+claim '2 stages, 2 replicas, stage 3' stages 4 --parallel.pp 2 --zero.stage 3
+claim '2 stages, 4 replicas, stage 3 gathered, over connections' stages 8 --parallel.pp 2 --zero.stage 3 --zero.copy rank --comm.transport tcp
+claim '3 stages, 2 replicas, recomputed' stages 6 --parallel.pp 3 --train.recompute full
+claim 'gpt2, untied, bf16, 1 rank' reference gpt --model.tied false "${scaled[@]}"
+claim 'bf16, 2 stages, 2 replicas' is_the_same gpt 4 --model.tied false "${scaled[@]}" --parallel.pp 2
+claim 'mlp, 1 rank, again' reference mlp --model.dims 20,17,9,5
+claim 'mlp, 2 stages, the rest of an epoch' is_the_same mlp 4 --model.dims 20,17,9,5 --parallel.pp 2
+
 # --- going on with other ranks -------------------------------------------------------------------------------------------
 claim 'the whole run, 1 rank' reference gpt
 go gpt 2 --checkpoint.every 3 --zero.stage 1 --inject kill@1:5 --checkpoint.resume auto
@@ -141,6 +157,9 @@ claim 'a grain that does not divide' refused 2 'train.grain 5: expected a power 
 claim '3 ranks' refused 3 'train.numerics invariant on 3 ranks: expected a power of two, at most the 8 grains' --train.global_batch 24 --train.grain 3
 claim 'more ranks than grains' refused 8 'at most the 4 grains of train.global_batch 32 (train.grain 8)' --train.grain 8
 claim 'a ring' refused 4 'comm.algo ring: ring adds in an order of its own' --comm.algo ring
+claim 'a tied embedding on two stages' refused 2 'with parallel.pp and model.tied true: the first and the last stage' --parallel.pp 2
+claim 'backwards in halves' refused 2 'schedule zb-h1 has backwards in two halves' --parallel.pp 2 --pipeline.schedule zb-h1 --model.tied false
+claim 'more replicas than grains' refused 8 'on 4 replicas: expected a power of two, at most the 2 grains' --parallel.pp 2 --model.tied false --train.grain 16
 claim 'bf16 on the wire' refused 2 'train.numerics invariant with comm.wire bf16' --comm.wire bf16 --comm.transport tcp
 claim 'a hook' refused 2 'train.numerics invariant with ddp.hook' --ddp.hook bf16
 claim 'unused parameters' refused 2 'train.numerics invariant with ddp.find_unused true' --ddp.find_unused true

@@ -57,6 +57,7 @@ CHANGE(chunks_of_stages, p->size[LS_AXIS_PP] = p->size[LS_AXIS_DP] = p->chunks =
 CHANGE(six_stages, p->size[LS_AXIS_PP] = 2; p->size[LS_AXIS_DP] = 2; p->chunks = 3; p->schedule = "interleaved")
 CHANGE(unused_of_stages, p->size[LS_AXIS_PP] = p->size[LS_AXIS_DP] = 2; p->ddp.find_unused = true)
 CHANGE(tree_of_stages, p->size[LS_AXIS_PP] = p->size[LS_AXIS_DP] = 2; p->ddp.tree = true)
+CHANGE(tree_of_halves, p->size[LS_AXIS_PP] = p->size[LS_AXIS_DP] = 2; p->ddp.tree = true; p->schedule = "zb-h1")
 CHANGE(halves_of_2, p->size[LS_AXIS_PP] = p->size[LS_AXIS_DP] = p->ddp.zero_stage = 2; p->schedule = "zb-h1")
 CHANGE(tied_in_a_v, p->size[LS_AXIS_PP] = p->size[LS_AXIS_DP] = 2; p->ddp.zero_stage = 3;
        p->ddp.copy = LS_ZERO_COPY_RANK; p->ddp.reduce_last = true; p->schedule = "zb-v")
@@ -138,7 +139,11 @@ static void a_plan_that_cannot_be_applied_is_refused(void **state)
         { three_stages, &gpt2, LS_BAD_CONFIG, "mesh: pp 3 x dp 4 = 12, but the world has 4 ranks" },
         { six_stages, &gpt2, LS_BAD_CONFIG, "plan: 6 stages of a model that has 4 units (embedding, layers and head): expected at most" },
         { unused_of_stages, &gpt2, LS_UNSUPPORTED, "plan: find_unused is true, and pp is 2: expected false, or pp 1" },
-        { tree_of_stages, &gpt2, LS_UNSUPPORTED, "plan: sums of gradients as a tree, and pp is 2: expected pp 1" },
+        { tree_of_stages, &gpt2, LS_UNSUPPORTED, "plan: sums of gradients as a tree, and the first and the last of 2 stages each add up a part of a "
+          "tied embedding's gradient: expected model.tied false, or pp 1" },
+        { tree_of_stages, &untied, LS_OK, NULL },
+        { tree_of_halves, &untied, LS_UNSUPPORTED, "plan: sums of gradients as a tree, and schedule zb-h1 has backwards in two halves: expected "
+          "another schedule, as 1f1b" },
         { halves_of_2, &gpt2, LS_UNSUPPORTED, "plan: zero_stage 2 reduces a gradient in each backward, and schedule zb-h1 has backwards in two "
                                               "halves: expected reduce_last, a zero_stage up to 1, or another schedule" },
         { tied_in_a_v, &gpt2, LS_UNSUPPORTED, "schedule zb-v has a tied embedding in two chunks of a rank: expected LS_ZERO_COPY_HOST" },

@@ -44,6 +44,7 @@ static ls_status check_tree_algo(const ls_train_config *c, int world_size)
 /* What makes bits depend on the layout, or cannot add in a stated order. */
 ls_status ls_train_check_invariant(const ls_train_config *c, int world_size)
 {
+    const int pp = (int)c->parallel.pp, replicas = pp > 1 ? world_size / pp : world_size;
     const struct { bool on; const char *what, *why; } no[] = {
         { strcmp(c->comm.backend, "mpi") == 0, "comm.backend mpi", "MPI adds in an order of its own" },
         { strcmp(c->comm.wire, "bf16") == 0, "comm.wire bf16", "what is rounded would depend on the ranks' places" },
@@ -53,7 +54,8 @@ ls_status ls_train_check_invariant(const ls_train_config *c, int world_size)
         { c->ddp.bucket_view, "ddp.bucket_view true", "gradients are not divided by the number of ranks" },
         { strcmp(c->train.pack_weights, "always") == 0, "train.pack_weights always", "packed products round differently" },
         { c->parallel.tp > 1, "parallel.tp", "ranks that divide layers add parts of sums" },
-        { c->parallel.pp > 1, "parallel.pp", "first and last stage add up what a tied embedding gets from each" },
+        { pp > 1 && ls_train_is_lm(c) && c->model.tied, "parallel.pp and model.tied true",
+          "the first and the last stage each add up a part of the embedding's gradient" },
         { c->parallel.cp > 1, "parallel.cp", "ranks that divide sequences add parts of sums" },
         { strcmp(c->optim.scale_lr, "none") != 0, "optim.scale_lr", "the learning rate would depend on the number of ranks" },
     };
@@ -62,12 +64,13 @@ ls_status ls_train_check_invariant(const ls_train_config *c, int world_size)
     for (size_t i = 0; i < sizeof no / sizeof *no; i++)
         if (no[i].on)
             return ls_fail(LS_UNSUPPORTED, "train.numerics invariant with %s: %s: leave one of them out", no[i].what, no[i].why);
-    LS_TRY(check_tree_algo(c, world_size));
+    LS_TRY(check_tree_algo(c, replicas));
     if (batch % grain != 0 || (batch / grain & (batch / grain - 1)) != 0)
         return ls_fail(LS_BAD_CONFIG, "train.numerics invariant: train.global_batch is %lld and train.grain %lld: expected a power of two of grains: "
                        "set train.grain to %lld", (long long)batch, (long long)grain, (long long)next_grain(batch, grain));
-    if ((world_size & (world_size - 1)) != 0 || world_size > batch / grain)
-        return ls_fail(LS_BAD_CONFIG, "train.numerics invariant on %d ranks: expected a power of two, at most the %lld grains of train.global_batch "
-                       "%lld (train.grain %lld)", world_size, (long long)(batch / grain), (long long)batch, (long long)grain);
+    if ((replicas & (replicas - 1)) != 0 || replicas > batch / grain)
+        return ls_fail(LS_BAD_CONFIG, "train.numerics invariant on %d %s: expected a power of two, at most the %lld grains of train.global_batch "
+                       "%lld (train.grain %lld)", replicas, pp > 1 ? "replicas" : "ranks", (long long)(batch / grain),
+                       (long long)batch, (long long)grain);
     return LS_OK;
 }

@@ -251,8 +251,9 @@ static ls_status check_staged(const ls_plan *p)
     if (ls_pipe_splits(&c) && p->ddp.zero_stage >= 2 && !p->ddp.reduce_last)
         return ls_fail(LS_UNSUPPORTED, "plan: zero_stage %d reduces a gradient in each backward, and schedule %s has backwards in two "
                        "halves: expected reduce_last, a zero_stage up to 1, or another schedule", p->ddp.zero_stage, p->schedule);
-    if (p->ddp.tree)
-        return ls_fail(LS_UNSUPPORTED, "plan: sums of gradients as a tree, and pp is %d: expected pp 1", p->size[LS_AXIS_PP]);
+    if (ls_pipe_splits(&c) && p->ddp.tree)
+        return ls_fail(LS_UNSUPPORTED, "plan: sums of gradients as a tree, and schedule %s has backwards in two halves: expected another schedule, as "
+                       "1f1b", p->schedule);
     return LS_OK;
 }
 
@@ -276,6 +277,9 @@ static ls_status check_stages(const ls_plan *p, const ls_model_class *cls, const
         return ls_fail(LS_BAD_CONFIG, "plan: %d stages of a model that has %lld units (embedding, layers and head): expected at most so many "
                        "stages, pp by chunks", stages, (long long)units);
     const bool gathers = p->ddp.zero_stage == 3 && p->ddp.copy == LS_ZERO_COPY_RANK;
+    if (ranks > 1 && cls->lm && mc->lm.tied && p->ddp.tree)
+        return ls_fail(LS_UNSUPPORTED, "plan: sums of gradients as a tree, and the first and the last of %d stages each add up a part of a tied "
+                       "embedding's gradient: expected model.tied false, or pp 1", stages);
     if (ranks == 1 || !cls->lm || !mc->lm.tied || !gathers || ls_pipe_rank_of(&c, ranks, stages - 1) != 0) return LS_OK;
     return ls_fail(LS_UNSUPPORTED, "plan: LS_ZERO_COPY_RANK gathers values chunk by chunk, and schedule %s has a tied embedding in two chunks "
                    "of a rank: expected LS_ZERO_COPY_HOST, model.tied false or another schedule", p->schedule);
