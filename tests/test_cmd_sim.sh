@@ -59,7 +59,7 @@ claim 'without overlap nothing does' holds 'j["beside_s"] == 0' --tflops 0.01 --
 # --- pipelines: the bubble of stages that take equal times is (p - 1) / (m + p - 1)
 claim 'a bubble as in the books' holds 'abs(j["bubble"] - 3 / 11) < .06' -n 4 --parallel.pp 4 --tflops 1e-4 --model.n_layer 16 --model.vocab_size 258
 claim 'more micro-batches, less of it' holds 'j["bubble"] < .15' -n 4 --parallel.pp 4 --tflops 1e-4 --model.n_layer 16 --train.global_batch 64
-claim 'every schedule runs' bash -c "for s in gpipe 1f1b interleaved zb-h1 zb-v dualpipe-v; do '$lockstep' sim llama.yaml -t flat.yaml -n 2 --parallel.pp 2 --model.n_layer 8 --pipeline.schedule \$s >out || exit 1; done"
+claim 'every schedule runs' bash -c "for s in gpipe 1f1b interleaved zb-h1 zb-h2 zb-v dualpipe-v; do '$lockstep' sim llama.yaml -t flat.yaml -n 2 --parallel.pp 2 --model.n_layer 8 --pipeline.schedule \$s >out || exit 1; done"
 
 # --- the same again
 sim --json --jitter 0.05 --jitter-seed 7 >a.json

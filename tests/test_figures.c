@@ -390,6 +390,7 @@ static void bubbles_are_those_of_the_formulas(void **state)
         { "1f1b", 4, (16 + 3) * 3.5 },
         { "interleaved chunks=4", 4 * 4 + 3, 16 * 3.5 + 3 * 3.5 / 4 },
         { "zb-h1", 4, 16 * 3.5 + 3 * (1.5 + 1 - 1) },
+        { "zb-h2", 7, 16 * 3.5 + 3 * 1.5 },
     };
     for (size_t k = 0; k < sizeof row / sizeof *row; k++) {
         json_t *j = ask("pipeline micro=16 forward_ms=1.5 schedule=%s", row[k].schedule);
@@ -404,7 +405,7 @@ static void bubbles_are_those_of_the_formulas(void **state)
         json_decref(j);
     }
     refuse("pipeline schedule=zb-v chunks=3", "chunks=3: pipeline schedule zb-v with 3 chunks of the model per rank: expected 2");
-    refuse("pipeline schedule=zero", "schedule=zero: expected one of gpipe|1f1b|interleaved|zb-h1|zb-v|dualpipe-v");
+    refuse("pipeline schedule=zero", "schedule=zero: expected one of gpipe|1f1b|interleaved|zb-h1|zb-h2|zb-v|dualpipe-v");
 }
 
 static void bad_requests_are_refused(void **state)

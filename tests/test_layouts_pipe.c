@@ -173,6 +173,7 @@ static void in_every_order(void **state)
         { 2, { "parallel.pp", "2", "pipeline.schedule", "interleaved", "pipeline.chunks", "3" } },
         { 2, { "parallel.pp", "2", "pipeline.schedule", "zb-h1" } },
         { 4, { "parallel.pp", "4", "pipeline.schedule", "zb-h1" } },
+        { 4, { "parallel.pp", "4", "pipeline.schedule", "zb-h2" } },
         { 2, { "parallel.pp", "2", "pipeline.schedule", "zb-v" } },
         { 3, { "parallel.pp", "3", "pipeline.schedule", "zb-v" } },
         { 2, { "parallel.pp", "2", "pipeline.schedule", "dualpipe-v" } },

@@ -131,9 +131,10 @@ static void draw_axes(drawn *d, uint64_t *rng, int dp, int tp, int cp)
 static bool draw_pipeline(drawn *d, uint64_t *rng, int pp)
 {
     static const struct { const char *name; bool halves; } order[] = {
-        { "1f1b", false }, { "gpipe", false }, { "interleaved", false }, { "zb-h1", true }, { "zb-v", true }, { "dualpipe-v", true },
+        { "1f1b", false }, { "gpipe", false }, { "interleaved", false }, { "zb-h1", true }, { "zb-h2", true }, { "zb-v", true },
+        { "dualpipe-v", true },
     };
-    const uint32_t k = draw(rng, pp == 4 ? 4 : COUNT(order)); /* 6 units */
+    const uint32_t k = draw(rng, pp == 4 ? 5 : COUNT(order)); /* 6 units */
     if (pp == 1) return false;
     set(d, "parallel.pp", number[pp]);
     set(d, "pipeline.schedule", order[pp == 4 && k == 2 ? 0 : k].name);

@@ -55,7 +55,7 @@ claim 'a file that skips a micro-batch' fails_with 65 'rank 1 ends after 2 actio
 claim 'a file that needs more memory' fails_with 65 '3 are alive with it, and there is memory for 2' pipeline --file 1f1b.csv --alive 2
 claim 'a schedule that needs more memory' fails_with 78 '--alive 3: pipeline schedule: rank 0, action 3, the forward of micro-batch 3 (0F3)' \
     pipeline --alive 3
-claim 'no such schedule' fails_with 64 'gpipe|1f1b|interleaved|zb-h1|zb-v|dualpipe-v' pipeline --schedule 2f2b
+claim 'no such schedule' fails_with 64 'gpipe|1f1b|interleaved|zb-h1|zb-h2|zb-v|dualpipe-v' pipeline --schedule 2f2b
 claim 'chunks that it does not have' fails_with 78 'pipeline schedule zb-v with 3 chunks of the model per rank: expected 2' \
     pipeline --schedule zb-v --chunks 3
 claim 'a number of times' fails_with 64 '--forward has 3 times: expected one, or 4, one per stage' pipeline --forward 1,2,3

@@ -10,6 +10,7 @@
     schedule(1f1b, "1f1b", "|")               \
     schedule(interleaved, "interleaved", "|") \
     schedule(zb_h1, "zb-h1", "|")             \
+    schedule(zb_h2, "zb-h2", "|")             \
     schedule(zb_v, "zb-v", "|")               \
     schedule(dualpipe_v, "dualpipe-v", "|")
 

@@ -5,7 +5,8 @@
 
 unsigned ls_recipe_schedules(void)
 {
-    static const ls_pipe_form all[] = { LS_PIPE_GPIPE, LS_PIPE_1F1B, LS_PIPE_INTERLEAVED, LS_PIPE_ZB_H1, LS_PIPE_ZB_V };
+    static const ls_pipe_form all[] = { LS_PIPE_GPIPE, LS_PIPE_1F1B, LS_PIPE_INTERLEAVED, LS_PIPE_ZB_H1, LS_PIPE_ZB_H2,
+                                           LS_PIPE_ZB_V };
     unsigned bits = 0;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) bits |= 1u << all[i];
     return bits;
@@ -46,7 +47,7 @@ ls_status ls_layout_recipe(const ls_layout_query *q, const ls_layout *l, ls_text
     LS_TRY(runnable(m, &name));
     if (l->p > 1 && !(ls_recipe_schedules() >> l->form & 1u))
         return ls_fail(LS_UNSUPPORTED, "the runtime has no schedule %s: plan with --schedules "
-            "gpipe,1f1b,interleaved,zb-h1",
+            "gpipe,1f1b,interleaved,zb-h1,zb-h2,zb-v",
                        ls_pipe_form_name(l->form));
     const bool uneven = l->p > 1 && l->fewer;
     if (uneven && l->p * l->v > 32)
