@@ -72,6 +72,7 @@ runs() { # name, options of the plan
 llama="--layers 4 --hidden 32 --heads 4 --kv-heads 2 --ffn 64 --gated"
 claim 'tp 2, dp 2' runs tp $llama --tp 2 --pp 1 --cp 1
 claim 'pp 2 with recomputation and ZeRO 1' runs pp $llama --tp 1 --pp 2 --cp 1 --zero 1 --schedules 1f1b
+claim 'pp 2 by ZB-H2' runs h2 $llama --tp 1 --pp 2 --cp 1 --schedules zb-h2
 claim 'an interleaved pipeline of 4' runs chunks --layers 8 --hidden 32 --heads 4 --kv-heads 2 --ffn 64 --gated --pp 4 --schedules interleaved
 claim 'stages whose ends have a layer less' runs ends --layers 6 --hidden 32 --heads 4 --kv-heads 2 --ffn 64 --gated --pp 4 --schedules 1f1b
 claim 'which is in the recipe' grep -q '^  split: \[1, 2, 2, 1\]$' ends.yaml
