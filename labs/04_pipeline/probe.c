@@ -192,6 +192,20 @@ static bool enough(const job *j, int steps)
     return length(best) <= 1.02 * replay(j, best, true);
 }
 
+/* The largest share of the time between its first and its last action in which a rank idles. */
+static double most_idle_between(const told *rank)
+{
+    double most = 0;
+    for (int r = 0; r < RANKS; r++) {
+        const told *t = &rank[r];
+        double busy = 0;
+        for (int i = 0; i < t->n; i++) busy += t->done[i].ended - t->done[i].began;
+        const double idle = 1 - busy / (t->done[t->n - 1].ended - t->done[0].began);
+        if (idle > most) most = idle;
+    }
+    return most;
+}
+
 static void print_timed(const job *j)
 {
     const told *best = shortest(j, steps_of(j));
@@ -199,8 +213,8 @@ static void print_timed(const job *j)
     for (int r = 0; r < RANKS; r++)
         for (int i = 0; i < best[r].n; i++) busy += best[r].done[i].ended - best[r].done[i].began;
     const double took = length(best), replayed = replay(j, best, false);
-    printf("{\"step_ms\": %.3f, \"replay_ms\": %.3f, \"idle\": %.6f, \"replay_idle\": %.6f}\n", took, replayed,
-           1 - busy / (RANKS * took), 1 - busy / (RANKS * replayed));
+    printf("{\"step_ms\": %.3f, \"replay_ms\": %.3f, \"idle\": %.6f, \"replay_idle\": %.6f, \"between\": %.6f}\n", took, replayed,
+           1 - busy / (RANKS * took), 1 - busy / (RANKS * replayed), most_idle_between(best));
 }
 
 int main(int argc, char **argv)
