@@ -54,8 +54,6 @@ ls_status ls_train_check_invariant(const ls_train_config *c, int world_size)
         { c->ddp.bucket_view, "ddp.bucket_view true", "gradients are not divided by the number of ranks" },
         { strcmp(c->train.pack_weights, "always") == 0, "train.pack_weights always", "packed products round differently" },
         { c->parallel.tp > 1, "parallel.tp", "ranks that divide layers add parts of sums" },
-        { pp > 1 && ls_train_is_lm(c) && c->model.tied, "parallel.pp and model.tied true",
-          "the first and the last stage each add up a part of the embedding's gradient" },
         { c->parallel.cp > 1, "parallel.cp", "ranks that divide sequences add parts of sums" },
         { strcmp(c->optim.scale_lr, "none") != 0, "optim.scale_lr", "the learning rate would depend on the number of ranks" },
     };
