@@ -356,6 +356,34 @@ static void sweeps_what_one_process_left(void **state)
     assert_int_equal(ls_commit_sweep("absent", 0x41), 0);
 }
 
+/* Another rank, that still writes: each time the folder is listed, one more file comes, 3 in all. */
+static int (*list_of_env)(const char *path, char *names, size_t n);
+static int coming;
+
+static int list_and_write(const char *path, char *names, size_t n)
+{
+    const int count = list_of_env(path, names, n);
+    char file[100];
+    snprintf(file, sizeof file, "%s/shard-%d", path, coming);
+    if (coming > 0 && coming-- > 0) fclose(fopen(file, "w"));
+    return count;
+}
+
+static void a_folder_goes_while_others_write_in_it(void **state)
+{
+    (void)state;
+    ls_env slow = *ls_env_get();
+    list_of_env = slow.list;
+    slow.list = list_and_write;
+    assert_int_equal(system("mkdir -p a/b && touch a/c a/b/d"), 0);
+    coming = 3;
+    ls_context context = { .env = &slow, .rank = -1 }, *was = ls_context_swap(&context);
+    ls_remove_folder("a");
+    ls_context_swap(was);
+    assert_false(exists("a"));
+    assert_int_equal(coming, 0);
+}
+
 /* Results are shared as the user's umask says, secrets are not. */
 static void follows_the_umask(void **state)
 {
@@ -408,6 +436,7 @@ int main(void)
         TEST(skips_folders_that_are_not_whole),
         TEST(keeps_as_many_as_it_is_told_to),
         TEST(sweeps_what_one_process_left),
+        TEST(a_folder_goes_while_others_write_in_it),
         TEST(follows_the_umask),
     };
     return cmocka_run_group_tests_name("save", tests, NULL, NULL);

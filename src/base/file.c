@@ -10,6 +10,7 @@
 #include "base/env.h"
 
 #define NAMES_BYTES ((size_t)1 << 18) /* of a folder's entries */
+#define REMOVE_PASSES 64 /* over a folder that others write in */
 
 ls_status ls_file_read(const char *path, size_t limit, char **data, size_t *n)
 {
@@ -92,11 +93,12 @@ ls_status ls_mkdirs(const char *path)
     return LS_OK;
 }
 
-static void remove_within(const char *path, int depth)
+static void remove_within(const char *path, int depth);
+
+static void empty(const char *path, char *names, int depth)
 {
     const ls_env *env = ls_env_get();
-    char *names = malloc(NAMES_BYTES);
-    int count = names ? env->list(path, names, NAMES_BYTES) : 0;
+    int count = env->list(path, names, NAMES_BYTES);
     for (const char *name = names; count-- > 0; name += strlen(name) + 1) {
         const size_t n = strlen(path) + strlen(name) + 2;
         char *file = malloc(n);
@@ -105,7 +107,18 @@ static void remove_within(const char *path, int depth)
         if (env->unlink(file) == -EISDIR && depth > 0) remove_within(file, depth - 1);
         free(file);
     }
-    env->rmdir(path);
+}
+
+/* Other ranks may still create files here, which fails once the folder is gone: a folder that is not empty any more is
+ * emptied again. */
+static void remove_within(const char *path, int depth)
+{
+    char *names = malloc(NAMES_BYTES);
+    int err = -ENOTEMPTY;
+    for (int i = 0; i < REMOVE_PASSES && (err == -ENOTEMPTY || err == -EEXIST); i++) {
+        if (names) empty(path, names, depth);
+        err = ls_env_get()->rmdir(path);
+    }
     free(names);
 }
 
