@@ -200,6 +200,27 @@ static void with_zero_and_recompute(void **state)
                       F32);
 }
 
+/* As if ranks were on two machines: groups of experts are on one each, or on both. */
+static void on_two_nodes(void **state)
+{
+    (void)state;
+    static const int halves[] = { 0, 0, 0, 0, 1, 1, 1, 1 }, turns[] = { 0, 1, 0, 1, 0, 1, 0, 1 };
+    static const struct {
+        int ranks;
+        const char *layout[13];
+    } row[] = {
+        { 8, { "comm.transport", "mixed", "parallel.ep", "2", "parallel.tp", "2" } },
+        { 8, { "comm.transport", "mixed", "parallel.ep", "2", "zero.stage", "3" } },
+        { 8, { "comm.transport", "mixed", "parallel.ep", "2", "parallel.cp", "2", "zero.stage", "3" } },
+        { 8, { "comm.transport", "mixed", "parallel.ep", "2", "parallel.pp", "2", "zero.stage", "3" } },
+        { 8, { "comm.transport", "mixed", "parallel.ep", "4", "zero.stage", "1" } },
+    };
+    for (size_t i = 0; i < COUNT(row); i++) {
+        assert_layout(&(ls_layout){ .ranks = row[i].ranks, .run = plain, .layout = row[i].layout, .node = halves }, F32);
+        assert_layout(&(ls_layout){ .ranks = row[i].ranks, .run = plain, .layout = row[i].layout, .node = turns }, F32);
+    }
+}
+
 /* Rows leave other holes in memory in each step, and their number has no part in where anything lies: so what is
  * planned with the most rows that there can be suffices. */
 static void memory_suffices_however_many_rows_arrive(void **state)
@@ -269,6 +290,7 @@ int main(void)
         cmocka_unit_test(with_tensor_parallelism),
         cmocka_unit_test(with_context_parallelism),
         cmocka_unit_test(with_zero_and_recompute),
+        cmocka_unit_test(on_two_nodes),
         cmocka_unit_test(memory_suffices_however_many_rows_arrive),
         cmocka_unit_test(with_communication_hooks),
         cmocka_unit_test(in_bf16),

@@ -547,7 +547,7 @@ static ls_status open_dense(const ls_plan *p, ls_parallel *out, ls_ddp_config *c
 static ls_status open_experts(const ls_plan *p, ls_parallel *out, ls_ddp_config *c)
 {
     static const char *const sets[] = { "expert-shards", "expert-copies" };
-    static const char *const nodes[] = { "expert-node-ranks", "expert-column" };
+    static const char *const nodes[] = { "expert-node", "expert-column" };
     *c = p->ddp;
     c->divisor = ls_group_size(out->mesh.replicas);
     if (p->size[LS_AXIS_EP] < 2) return LS_OK;
