@@ -205,19 +205,16 @@ static void on_two_nodes(void **state)
 {
     (void)state;
     static const int halves[] = { 0, 0, 0, 0, 1, 1, 1, 1 }, turns[] = { 0, 1, 0, 1, 0, 1, 0, 1 };
-    static const struct {
-        int ranks;
-        const char *layout[13];
-    } row[] = {
-        { 8, { "comm.transport", "mixed", "parallel.ep", "2", "parallel.tp", "2" } },
-        { 8, { "comm.transport", "mixed", "parallel.ep", "2", "zero.stage", "3" } },
-        { 8, { "comm.transport", "mixed", "parallel.ep", "2", "parallel.cp", "2", "zero.stage", "3" } },
-        { 8, { "comm.transport", "mixed", "parallel.ep", "2", "parallel.pp", "2", "zero.stage", "3" } },
-        { 8, { "comm.transport", "mixed", "parallel.ep", "4", "zero.stage", "1" } },
+    static const char *const row[][13] = {
+        { "comm.transport", "mixed", "parallel.ep", "2", "parallel.tp", "2" },
+        { "comm.transport", "mixed", "parallel.ep", "2", "zero.stage", "3" },
+        { "comm.transport", "mixed", "parallel.ep", "2", "parallel.cp", "2", "zero.stage", "3" },
+        { "comm.transport", "mixed", "parallel.ep", "2", "parallel.pp", "2", "zero.stage", "3" },
+        { "comm.transport", "mixed", "parallel.ep", "4", "zero.stage", "1" },
     };
     for (size_t i = 0; i < COUNT(row); i++) {
-        assert_layout(&(ls_layout){ .ranks = row[i].ranks, .run = plain, .layout = row[i].layout, .node = halves }, F32);
-        assert_layout(&(ls_layout){ .ranks = row[i].ranks, .run = plain, .layout = row[i].layout, .node = turns }, F32);
+        assert_layout(&(ls_layout){ .ranks = 8, .run = plain, .layout = row[i], .node = halves }, F32);
+        assert_layout(&(ls_layout){ .ranks = 8, .run = plain, .layout = row[i], .node = turns }, F32);
     }
 }
 
