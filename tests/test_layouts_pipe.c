@@ -248,6 +248,27 @@ static void with_experts(void **state)
     check(moe, way, COUNT(way));
 }
 
+/* Each axis divides something among two, and each layout shards, orders and moves it in another way. */
+static void sixteen_ranks_of_all_axes(void **state)
+{
+    (void)state;
+    static const char **const run[] = { llama, gpt2, dropped, moe, moe };
+    static const char *const axes[] = { "parallel.pp", "2", "parallel.tp", "2", "parallel.cp", "2" };
+    static const char *const ways[][12] = {
+        { "parallel.dp", "2", "zero.stage", "2", "train.micro_batch", "1" },
+        { "parallel.dp", "2", "zero.stage", "1", "pipeline.schedule", "zb-v", "parallel.sp", "true", "comm.transport", "tcp" },
+        { "parallel.dp", "2", "zero.stage", "3", "pipeline.schedule", "interleaved", "parallel.context", "ulysses" },
+        { "parallel.ep", "2", "zero.stage", "3", "zero.copy", "rank", "parallel.sp", "true", "parallel.context", "gather" },
+        { "parallel.ep", "2", "pipeline.schedule", "zb-h1", "train.recompute", "full", "comm.progress", "thread" },
+    };
+    for (size_t w = 0; w < COUNT(ways); w++) {
+        const char *layout[COUNT(axes) + 13] = { NULL };
+        memcpy(layout, axes, sizeof axes);
+        memcpy(layout + COUNT(axes), ways[w], sizeof ways[w]);
+        assert_layout(&(ls_layout){ .ranks = 16, .run = run[w], .layout = layout }, F32);
+    }
+}
+
 /* As if ranks were on two machines: stages on each, or both stages of each pipeline on both. */
 static void on_two_nodes(void **state)
 {
@@ -316,6 +337,7 @@ int main(void)
         cmocka_unit_test(all_orders_have_the_same_bits),
         cmocka_unit_test(in_bf16),
         cmocka_unit_test(with_experts),
+        cmocka_unit_test(sixteen_ranks_of_all_axes),
         cmocka_unit_test(on_two_nodes),
         cmocka_unit_test(with_all_that_a_step_can_do),
     };
