@@ -414,6 +414,39 @@ static void counts_who_is_slow(void **state)
     everywhere(3, one_is_late);
 }
 
+/* A gradient of 16 bytes, for which the others wait until rank 1 comes: it is too small to be timed, but not its wait. */
+static ls_status small_and_late(ls_world *w, void *arg)
+{
+    (void)arg;
+    ls_group *g = ls_world_group(w);
+    float x[4] = { 0 };
+    const ls_coll_args a = { .coll = LS_ALL_REDUCE, .out = x, .count = 4, .dtype = LS_F32, .op = LS_SUM };
+    const int me = ls_world_rank(w);
+    ls_comm_stats before, s;
+    LS_TRY(ls_barrier(g));
+    const uint32_t seq = g->seq;
+    ls_comm_stats_read(w, &before);
+    if (me == 1) {
+        LS_TRY(until_waits(w, 0, g, seq));
+        LS_TRY(until_waits(w, 2, g, seq));
+        usleep(20000);
+    }
+    ls_work *work;
+    LS_TRY(ls_coll_start(g, &a, &work));
+    LS_TRY(ls_work_wait(work));
+    ls_comm_stats_read(w, &s);
+    ls_comm_stats_since(&before, &s);
+    LS_EXPECT(me == 1 || s.exposed_ns >= 19 * MS, "rank %d: %llu ns exposed", me, (unsigned long long)s.exposed_ns);
+    LS_EXPECT(me == 1 || s.busy_ns >= 19 * MS, "rank %d: %llu ns busy", me, (unsigned long long)s.busy_ns);
+    return LS_OK;
+}
+
+static void counts_long_waits_for_small_works(void **state)
+{
+    (void)state;
+    everywhere(3, small_and_late);
+}
+
 /* --- after a failure -------------------------------------------------------------------------------------------- */
 
 static ls_status until_somebody_gives_up(ls_world *w)
@@ -573,6 +606,7 @@ int main(void)
         cmocka_unit_test(needs_a_group),
         cmocka_unit_test(counts_the_bytes_that_the_formulas_say),
         cmocka_unit_test(counts_who_is_slow),
+        cmocka_unit_test(counts_long_waits_for_small_works),
         cmocka_unit_test(a_failed_wait_gives_the_buffers_back),
         cmocka_unit_test(what_is_read_after_an_abort_is_no_result),
         cmocka_unit_test(a_work_behind_a_failure_fails_when_it_is_tested),

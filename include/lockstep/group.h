@@ -184,7 +184,8 @@ const char *ls_comm_text(const ls_world *w);
 typedef struct ls_comm_stats {
     uint64_t ops, bytes;
     struct { uint64_t ops, bytes; } of[LS_COLLS]; /* of each kind; LS_SENDRECV: messages, sent and received */
-    uint64_t exposed_ns; /* time blocked in ls_work_wait, works of 4 KiB and more (blocking calls: 1 MiB) */
+    uint64_t exposed_ns; /* time blocked in ls_work_wait, works of 4 KiB and more (blocking calls: 1 MiB), and waits of
+                            1 ms and more for smaller ones */
     uint64_t busy_ns;    /* time with such works in flight, of any group or of the one: overlapping ones count once */
     uint64_t waited_ns;  /* time blocked in works of any size, except the first 64 polls of each */
     uint64_t slow_waits; /* waits that lasted LS_SLOW_NS and more, whatever their size: a rank came late */

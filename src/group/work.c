@@ -188,12 +188,13 @@ LS_COLD ls_status ls_group_fail(ls_group *g, ls_status st)
     return st;
 }
 
-static LS_COLD ls_status wait_slowly(ls_work *k)
+/* *began: when. */
+static LS_COLD ls_status wait_slowly(ls_work *k, uint64_t *began)
 {
     ls_group *g = k->g;
     ls_world *w = g->w;
     const ls_env *env = ls_env_get();
-    uint64_t now = env->mono_ns();
+    const uint64_t now = *began = env->mono_ns();
     waiting x = { .k = k, .check_ns = now + CHECK_NS, .ask_ns = now + ASK_NS, .late = -1, .looked_ns = now };
     ls_waiter waiter = w->waiter;
     waiter.moved = &x.moved;
@@ -290,11 +291,22 @@ ls_status ls_work_test(ls_work *k)
     return ls_world_aborted(k->g->w);
 }
 
-/* wait_t0: when the caller began to wait; 0: not timed. */
-static ls_status finish(ls_work *k, uint64_t wait_t0)
+/* A work too small to be timed whose caller has waited long: its time begins with the wait. */
+static uint64_t timed_late(ls_work *k, uint64_t began)
+{
+    const uint64_t now = ls_env_get()->mono_ns();
+    if (!is_done(k) || now - began < LS_LONG_WAIT_NS) return 0;
+    k->t0_ns = began;
+    k->t1_ns = now;
+    return began;
+}
+
+/* wait_t0: when the caller began to wait; 0: not timed, or, of a work that others ran beside, only if it waits long. */
+static ls_status finish(ls_work *k, uint64_t wait_t0, bool beside)
 {
     ls_group *g = k->g;
     ls_status st = LS_OK;
+    uint64_t began = 0;
     bool threaded = ls_engine_threaded(g->e);
     if (g->spins) {
         if (!threaded) g->patience = PATIENCE;
@@ -303,9 +315,10 @@ static ls_status finish(ls_work *k, uint64_t wait_t0)
         if (!threaded) g->patience = 0;
     }
     if (LS_UNLIKELY(g->failed < 0) && !is_done(k)) st = ls_fail(g->failed, "%s", g->error);
-    else if (!is_done(k)) st = wait_slowly(k);
+    else if (!is_done(k)) st = wait_slowly(k, &began);
     if (st == LS_OK && k->status < 0) st = ls_fail(k->status, "%s", g->error);
     if (LS_UNLIKELY(st < 0)) st = ls_group_fail(g, st);
+    if (!wait_t0 && began && beside) wait_t0 = timed_late(k, began);
     if (wait_t0) record(k, wait_t0);
     k->live = false;
     if (k->desc.coll == LS_SENDRECV) ls_message_recycle(k);
@@ -317,7 +330,7 @@ ls_status ls_work_wait(ls_work *k)
 {
     if (!k) return LS_OK;
     if (LS_UNLIKELY(!k->live)) return ls_fail(LS_INVALID, "this work has been waited for: its handle is over");
-    return finish(k, k->t0_ns ? ls_env_get()->mono_ns() : 0);
+    return finish(k, k->t0_ns ? ls_env_get()->mono_ns() : 0, true);
 }
 
 /* --- start and wait in one: what the calls of calls.c are made of -------------------------- */
@@ -352,7 +365,7 @@ ls_status ls_coll_late(ls_group *g, const ls_coll_args *a, uint32_t sig, const l
     k->peer = 0;
     k->phase = shown;
     enqueue(k);
-    return finish(k, 0);
+    return finish(k, 0, false);
 }
 
 ls_status ls_coll_run(ls_group *g, const ls_coll_args *a)
@@ -362,7 +375,7 @@ ls_status ls_coll_run(ls_group *g, const ls_coll_args *a)
     LS_TRY(begin(g, a, LS_TIMED_BLOCKING_BYTES, &k));
     if (!at_once(k, &st)) {
         enqueue(k);
-        return finish(k, k->t0_ns);
+        return finish(k, k->t0_ns, false);
     }
     if (LS_UNLIKELY(st < 0)) {
         memcpy(g->error, ls_last_error(), sizeof g->error);

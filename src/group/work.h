@@ -10,6 +10,7 @@
 #define LS_WORKS 64             /* collectives of one group in flight */
 _Static_assert(LS_PAGE_HISTORY >= LS_WORKS, "all in flight are described");
 #define LS_TURN_BYTES ((size_t)256 << 10) /* moved in one turn: a progress point must not take long */
+#define LS_LONG_WAIT_NS 1000000u /* 1 ms: then a wait for a smaller work is timed, too */
 #define LS_TIMED_BYTES 4096 /* smaller works are counted, not timed, */
 #define LS_TIMED_BLOCKING_BYTES \
     ((size_t)1 << 20) /* and so are blocking ones that two looks at the clock would slow down */
