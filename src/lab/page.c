@@ -121,19 +121,20 @@ static bool is_rule(const char *line, size_t n)
     return true;
 }
 
-/* One row: padded to the columns' widths, or as "first: second; third". */
-static void add_row(page *g, ls_text *cell, size_t n, const size_t *wide, bool fits)
+/* One row: padded to the columns' widths, or as "first: second; third"; of the first row, which names the columns, as
+ * "Columns: first; second; third". */
+static void add_row(page *g, ls_text *cell, size_t n, const size_t *wide, bool fits, bool names)
 {
     ls_text t = { 0 };
     for (size_t k = 0; k < n; k++) {
         const char *s = ls_text_str(&cell[k]);
         if (fits) ls_text_add(&t, "%-*s%s", k + 1 < n ? (int)wide[k] : 0, s, k + 1 < n ? "  " : "");
-        else if (*s) ls_text_add(&t, "%s%s", k == 0 ? "" : k == 1 ? ": " : "; ", s);
+        else if (*s) ls_text_add(&t, "%s%s", k == 0 ? "" : k == 1 && !names ? ": " : "; ", s);
     }
     if (fits) ls_text_add(g->out, "%s\n", ls_text_str(&t));
     else {
-        ls_text_add(g->out, "- ");
-        ls_text_wrap(g->out, ls_text_str(&t), 2, g->width);
+        ls_text_add(g->out, "%s", names ? "Columns: " : "- ");
+        ls_text_wrap(g->out, ls_text_str(&t), names ? 9 : 2, g->width);
         add_numbers(g, ls_text_str(&t));
     }
     g->out->failed = g->out->failed || t.failed;
@@ -152,7 +153,7 @@ static const char *table(page *g, const char *md)
             const size_t bytes = strcspn(end, "\n");
             const size_t n = is_rule(end, bytes) ? 0 : split(end, bytes, cell);
             for (size_t k = 0; pass == 0 && k < n; k++) wide[k] = cell[k].n > wide[k] ? cell[k].n : wide[k];
-            if (pass == 1 && n > 0) add_row(g, cell, n, wide, fits);
+            if (pass == 1 && n > 0) add_row(g, cell, n, wide, fits, end == md);
             for (size_t k = 0; k < n; k++) ls_text_free(&cell[k]);
         }
         all = 0;
