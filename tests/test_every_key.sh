@@ -212,6 +212,8 @@ shows parallel.context llama '--parallel.cp 2 --parallel.context ulysses' grep -
 shows parallel.cp_ulysses gpt2 '--parallel.cp 4 --parallel.context ulysses-ring --parallel.cp_ulysses 2' grep -q 'cp 4 (ulysses 2 x ring 2) x dp 1, DDP' out
 refuse parallel.cp_ulysses gpt2 '--parallel.cp 4 --parallel.context ulysses-ring --parallel.cp_ulysses 3' 78 'plan: 3 neighbours of cp 4 exchange heads in ulysses-ring: expected 2'
 refuse parallel.cp_ulysses gpt2 '--parallel.cp 4 --parallel.cp_ulysses 4' 78 'parallel.cp_ulysses belongs to parallel.context ulysses-ring, and parallel.context is ring'
+shows parallel.cp_ulysses gpt2 '--parallel.cp 4 --parallel.context ulysses-ring' grep -q 'cp 4 (ulysses 2 x ring 2) x dp 1, DDP' out
+refuse parallel.cp_ulysses gpt2 '--parallel.cp 4 --parallel.cp_ulysses 2' 78 'parallel.context is ring: leave it out (it is set by flag'
 shows parallel.cp_split gpt2 '--parallel.cp 4 --parallel.cp_split contiguous' \
     grep -q '^attention: work of the ranks of cp: 0.33 0.78 1.22 1.67 of the mean; the causal mask skips 6 of 16 blocks of queries and keys$' out
 shows parallel.context gpt2 '--parallel.cp 4 --parallel.context gather --json' \

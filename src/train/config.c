@@ -191,8 +191,8 @@ const ls_opt ls_train_opts[] = {
     { "parallel.context", LS_OPT_CHOICE, AT(parallel.context), "ring", "ring|gather|ulysses|ulysses-ring",
       "how queries meet keys of other ranks, with parallel.cp above 1: keys in a ring, all gathered, heads exchanged, or both: heads "
       "exchanged among neighbours, keys in a ring of the rest", 0, NULL },
-    { "parallel.cp_ulysses", LS_OPT_INT, AT(parallel.cp_ulysses), "2", "2..65536",
-      "parallel.context ulysses-ring: neighbours that exchange heads; cp / cp_ulysses ranks are a ring", 0, NULL },
+    { "parallel.cp_ulysses", LS_OPT_INT, AT(parallel.cp_ulysses), "0", "0..65536",
+      "parallel.context ulysses-ring: neighbours that exchange heads; cp / cp_ulysses ranks are a ring; 0: 2", 0, NULL },
     { "parallel.cp_split", LS_OPT_CHOICE, AT(parallel.cp_split), "zigzag", "zigzag|contiguous",
       "tokens of a rank, with parallel.cp above 1: a piece from each end, so that causal work is equal, or one piece", 0, NULL },
     { "parallel.ep", LS_OPT_INT, AT(parallel.ep), "1", "1..65536", "expert parallel ranks, which divide the experts of a layer", 0,
@@ -373,7 +373,7 @@ ls_status ls_train_plan(const ls_train_config *c, int world_size, ls_plan *out)
                       .seed = (uint64_t)c->train.seed },
         .sequence_parallel = c->parallel.sp,
         .context = c->parallel.cp > 1 ? c->parallel.context : NULL,
-        .exchange = ls_train_exchanges(c) ? (int)c->parallel.cp_ulysses : 0,
+        .exchange = ls_train_neighbours(c),
         .in_turn = c->parallel.cp > 1 && strcmp(c->parallel.cp_split, "contiguous") == 0,
         .schedule = c->pipeline.schedule,
         .chunks = (int)c->pipeline.chunks,
@@ -388,6 +388,13 @@ ls_status ls_train_plan(const ls_train_config *c, int world_size, ls_plan *out)
 }
 
 bool ls_train_exchanges(const ls_train_config *c) { return c->parallel.cp > 1 && strcmp(c->parallel.context, "ulysses-ring") == 0; }
+
+int ls_train_neighbours(const ls_train_config *c)
+{
+    if (!ls_train_exchanges(c)) return 0;
+    return c->parallel.cp_ulysses ? (int)c->parallel.cp_ulysses : 2;
+}
+
 const char *ls_train_backend(const ls_train_config *c) { return strcmp(c->comm.backend, "mpi") == 0 ? "mpi" : "sched"; }
 ls_dtype ls_train_dtype(const ls_train_config *c) { return strcmp(c->train.dtype, "bf16") == 0 ? LS_BF16 : LS_F32; }
 

@@ -124,9 +124,11 @@ ls_status ls_train_read(ls_opts *o, const ls_train_config *c, int argc, char **a
 bool ls_train_is_lm(const ls_train_config *c);
 /* A training with checkpoint.async: checkpoints are written from a copy. */
 bool ls_train_copies(const ls_train_config *c);
-/* Of activations, and of what they are multiplied with. */
 /* Whether the ranks of cp are rings of neighbours that exchange heads (parallel.context ulysses-ring). */
 bool ls_train_exchanges(const ls_train_config *c);
+/* How many neighbours do so; 0: none. */
+int ls_train_neighbours(const ls_train_config *c);
+/* Of activations, and of what they are multiplied with. */
 ls_dtype ls_train_dtype(const ls_train_config *c);
 /* A training with checkpoint.snapshot: checkpoints in memory between those on the disk. */
 bool ls_train_snapshots(const ls_train_config *c);

@@ -65,7 +65,7 @@ static void describe_axes(const ls_mesh *m, const ls_train_config *c, char *buf,
     if (pp > 1) snprintf(p, sizeof p, "pp %d (%s) x ", pp, c->pipeline.schedule);
     if (tp > 1) snprintf(t, sizeof t, "tp %d%s x ", tp, c->parallel.sp ? " (sequence parallel)" : "");
     if (ls_train_exchanges(c))
-        snprintf(s, sizeof s, "cp %d (ulysses %d x ring %d) x ", cp, (int)c->parallel.cp_ulysses, cp / (int)c->parallel.cp_ulysses);
+        snprintf(s, sizeof s, "cp %d (ulysses %d x ring %d) x ", cp, ls_train_neighbours(c), cp / ls_train_neighbours(c));
     else if (cp > 1) snprintf(s, sizeof s, "cp %d (%s) x ", cp, c->parallel.context);
     if (ep > 1) snprintf(e, sizeof e, "ep %d x ", ep);
     if (pp > 1 || tp > 1 || cp > 1 || ep > 1) snprintf(buf, n, "%s%s%s%sdp %d, ", p, t, s, e, m->size[LS_AXIS_DP]);
