@@ -413,6 +413,7 @@ static ls_status equals_the_calls(ls_world *w, void *arg)
     if (st == LS_OK) st = compare(w, &p, own, &a, &b);
     if (st < 0) (void)ls_world_abort(w, st);
     ls_parallel_destroy(&a);
+    ls_ddp_destroy(b.ddp); /* of no chunk, so nobody else does */
     ls_parallel_destroy(&b);
     for (int i = 0; i < 2; i++) ls_arena_destroy(own[i]);
     LS_EXPECT(st < 0 || (!a.model && !a.tape && !a.pipe && !a.mesh.w), "destroyed, it is not empty");
