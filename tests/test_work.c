@@ -414,7 +414,7 @@ static void counts_who_is_slow(void **state)
     everywhere(3, one_is_late);
 }
 
-/* A gradient of 16 bytes, for which the others wait until rank 1 comes: it is too small to be timed, its wait is not. */
+/* A gradient of 16 bytes, for which the others wait until rank 1 comes: too small to be timed, but not its wait. */
 static ls_status small_and_late(ls_world *w, void *arg)
 {
     (void)arg;
