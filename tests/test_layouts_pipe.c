@@ -225,6 +225,7 @@ static void in_bf16(void **state)
     (void)state;
     static const division way[] = {
         { 2, { "parallel.pp", "2", "train.dtype", "bf16" } },
+        { 2, { "parallel.pp", "2", "train.dtype", "bf16", "pipeline.schedule", "gpipe" } },
         { 4, { "parallel.pp", "2", "train.dtype", "bf16", "zero.stage", "1", "pipeline.schedule", "zb-v" } },
         { 4, { "parallel.pp", "2", "train.dtype", "bf16", "zero.stage", "2" } },
         { 4, { "parallel.pp", "2", "train.dtype", "bf16", "parallel.tp", "2", "parallel.sp", "true", "train.recompute", "full" } },

@@ -127,6 +127,9 @@ static ls_status run(ls_world *w, void *arg)
     if (st == LS_OK && p.most != peak_of(j, ls_world_size(w), ls_world_rank(w)))
         st = ls_fail(LS_INTERNAL, "%d micro-batches were alive at a time, by the proof %d", p.most, peak_of(j, ls_world_size(w), ls_world_rank(w)));
     if (st == LS_OK && chunks == 1 && p.slots != p.most) st = ls_fail(LS_INTERNAL, "%d slots for %d micro-batches", p.slots, p.most);
+    const bool first = ls_pipe_forwards_first(pipe, 0), expected = strcmp(j->schedule, "gpipe") == 0;
+    if (st == LS_OK && chunks == 1 && first != expected)
+        st = ls_fail(LS_INTERNAL, "all forwards are %s", first ? "first" : "not first");
     if (st == LS_OK) st = ls_barrier(ls_world_group(w));
     free(p.kept);
     ls_pipe_destroy(pipe);

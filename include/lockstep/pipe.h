@@ -86,6 +86,8 @@ void ls_pipe_stages_of(const ls_pipe_config *c, int ranks, int rank, int *number
 int ls_pipe_rank_of(const ls_pipe_config *c, int ranks, int stage);
 /* Whether the schedule has backwards in two halves. */
 bool ls_pipe_splits(const ls_pipe_config *c);
+/* Whether this rank computes all of several forwards of a chunk's stage before the first backward of it. */
+bool ls_pipe_forwards_first(const ls_pipe *p, int chunk);
 /* Makes and proves the lists of c->micro_batches. The failures of ls_pipe_check; LS_INTERNAL names the action of the
  * list that breaks the proof. */
 ls_status ls_pipe_create(const ls_pipe_config *c, ls_pipe **out);

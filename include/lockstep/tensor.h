@@ -114,6 +114,12 @@ ls_status ls_tape_defer_weights(ls_tape *t, bool on);
  * on the tape in between. Nothing happens if there are none. ls_tape_pending until then. */
 ls_status ls_backward_weights(ls_tape *t);
 
+/* From the next forward on, linear_cross_entropy computes its logits and the loss in forward, if they take at most
+ * 64 MiB and no ranks share the vocabulary, and keeps them until backward, which computes the gradients alone.
+ * Otherwise backward computes both and nothing is kept. The bits are the same. For a last stage that computes all
+ * forwards before its first backward. Stays over a reset. Default: false. */
+void ls_tape_logits_in_forward(ls_tape *t, bool on);
+
 /* --- packed weights: memory for time ---------------------------------------------
  *
  * Between pack_begin and pack_end the caller changes no parameter, and products may read copies of weights in the

@@ -88,6 +88,19 @@ int ls_pipe_slots(const ls_pipe *p)
     return n;
 }
 
+bool ls_pipe_forwards_first(const ls_pipe *p, int chunk)
+{
+    const ls_pipe_list *l = &p->program.list[p->rank];
+    int forwards = 0, backwards = 0;
+    for (int i = 0; i < l->n; i++) {
+        if (l->action[i].chunk != chunk) continue;
+        if (l->action[i].what != LS_PIPE_FORWARD) backwards++;
+        else if (backwards > 0) return false;
+        else forwards++;
+    }
+    return forwards > 1;
+}
+
 /* Buffers, and the works that fill and empty them. */
 static ls_status make_room(ls_pipe *p, size_t edge_bytes)
 {

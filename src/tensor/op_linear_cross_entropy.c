@@ -18,6 +18,9 @@
  * and nothing but x and the labels is kept between. So the loss has its value only then. Where none is wanted one block
  * of memory is enough.
  *
+ * On a tape with ls_tape_logits_in_forward e and the loss are computed in forward already, and e is kept until
+ * backward, if one slice holds all rows and no ranks share the vocabulary. Operations, order and bits are the same.
+ *
  * Where x is bfloat16, so is dx, and w is read from its bfloat16 copy. Logits are float all the same; dl is rounded for
  * the products, and dx when all blocks have added to it.
  *
@@ -28,7 +31,8 @@
  *
  * Each rank has the sum of the losses, and a dx that lacks what the other ranks' rows add.
  *
- * memory in the slab, given back at once: LOGITS_BYTES at most for the logits of the rows at hand (or ROW_UNIT rows),
+ * memory in the slab, released at once unless it is kept from forward: LOGITS_BYTES at most for the logits of the rows
+ * at hand (or ROW_UNIT rows),
  * and 32 bytes a row (40 where ranks share it); for bfloat16 also a block of dl and the rows of dx. Sums over V and N
  * are in double, in an order that depends on the shapes alone.
  */
@@ -80,6 +84,8 @@ typedef struct kept {
     double scale;
     double *sum_out; /* the caller's; may be NULL */
     ls_vocab_part part;
+    bool in_forward; /* `logits` has been filled in forward */
+    rows logits;
 } kept;
 
 static int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
@@ -122,14 +128,19 @@ static ls_status allocate(ls_tape *t, const head *h, bool gradient, rows *r)
     r->e = ls_op_alloc(t, kept_blocks * n * (size_t)h->block * sizeof *r->e);
     r->top = ls_op_alloc(t, kept_blocks * n * sizeof *r->top);
     r->sum = ls_op_alloc(t, (h->part.size > 1 ? 4 : 3) * n * sizeof *r->sum);
-    if (gradient && h->dtype == LS_BF16) {
-        r->dl = ls_op_alloc(t, n * (size_t)h->block * sizeof *r->dl);
-        r->dx = ls_op_alloc(t, n * (size_t)h->C * sizeof *r->dx);
-    }
     if (ls_tape_status(t) < 0 || ls_tape_dry(t)) return ls_tape_status(t);
     r->largest = r->sum + 2 * n;
     r->largest_here = h->part.size > 1 ? r->sum + 3 * n : NULL;
     return LS_OK;
+}
+
+/* What gradients in bfloat16 take beside that. */
+static ls_status allocate_rounded(ls_tape *t, const head *h, rows *r)
+{
+    if (h->dtype != LS_BF16) return LS_OK;
+    r->dl = ls_op_alloc(t, (size_t)h->rows * (size_t)h->block * sizeof *r->dl);
+    r->dx = ls_op_alloc(t, (size_t)h->rows * (size_t)h->C * sizeof *r->dx);
+    return ls_tape_status(t);
 }
 
 /* The largest of n numbers; NaN if the first of its lane is. */
@@ -344,15 +355,35 @@ static ls_status gradients(ls_tape *t, const head *h, int64_t first, int64_t n, 
     return LS_OK;
 }
 
-/* What a dry tape does of them. `wanted`: those for the gradient of x, too. */
-static ls_status note_products(ls_tape *t, const head *h, bool wanted, bool add)
+/* What a dry tape does of them: the logits, and the gradient of x. */
+static ls_status note_products(ls_tape *t, const head *h, bool of_logits, bool of_x, bool add)
 {
     for (int64_t j = 0; j < h->blocks; j++) {
         ls_gemm_call c = logits_product(h, j, h->first_rows);
-        LS_TRY(multiply(t, h, j, h->first_rows, &c));
+        if (of_logits) LS_TRY(multiply(t, h, j, h->first_rows, &c));
         c = slope_product(h, j, h->first_rows, add);
-        if (wanted) LS_TRY(multiply(t, h, j, h->first_rows, &c));
+        if (of_x) LS_TRY(multiply(t, h, j, h->first_rows, &c));
     }
+    return LS_OK;
+}
+
+/* In forward: logits and losses of all rows, which stay in k->logits. */
+static ls_status run_forward(ls_tape *t, const head *h, kept *k, double *sum)
+{
+    LS_TRY(allocate(t, h, true, &k->logits));
+    if (ls_tape_dry(t)) return note_products(t, h, true, false, false);
+    LS_TRY(logits(t, h, 0, h->N, true, &k->logits));
+    *sum = losses(h, 0, h->N, &k->logits);
+    return LS_OK;
+}
+
+/* And what is left of backward. */
+static ls_status run_backward(ls_tape *t, const head *h, const slopes *d, kept *k)
+{
+    const size_t mark = ls_op_mark(t);
+    LS_TRY(allocate_rounded(t, h, &k->logits));
+    LS_TRY(ls_tape_dry(t) ? note_products(t, h, false, d->wanted_x, d->add_x) : gradients(t, h, 0, h->N, &k->logits, d));
+    ls_op_release(t, mark);
     return LS_OK;
 }
 
@@ -363,8 +394,9 @@ static ls_status run(ls_tape *t, const head *h, const slopes *d, double *sum)
     rows r = { 0 };
     *sum = 0.0;
     LS_TRY(allocate(t, h, d != NULL, &r));
+    if (d) LS_TRY(allocate_rounded(t, h, &r));
     if (ls_tape_dry(t)) {
-        LS_TRY(note_products(t, h, d && d->wanted_x, d && d->add_x));
+        LS_TRY(note_products(t, h, true, d && d->wanted_x, d && d->add_x));
         for (int64_t first = 0; first < h->N; first += h->rows)
             LS_TRY(put_together(t, h, h->N - first < h->rows ? h->N - first : h->rows, &r));
     }
@@ -385,11 +417,12 @@ static void tell(const ls_tensor *loss, double scale, double sum, double *sum_ou
     if (sum_out) *sum_out = sum;
 }
 
-/* Both gradients come from one pass over the logits, so the op is not split into halves. */
+/* Both gradients come from one pass over the logits, so the op is not split into halves. k->logits is of this node
+ * alone, so it may be written: gradients take the place of logits. */
 static ls_status backward(ls_tape *t, struct ls_node *n)
 {
     ls_tensor *x = n->in[0], *w = n->in[2];
-    const kept *k = n->saved;
+    kept *k = (kept *)(uintptr_t)n->saved;
     const head h = cut(x, w, n->in[1], &k->part, true);
     slopes d = { .wanted_x = ls_grad_wanted(x) };
     double sum;
@@ -399,8 +432,12 @@ static ls_status backward(ls_tape *t, struct ls_node *n)
     d.dw = dw;
     d.dx = dx;
     if (!ls_tape_dry(t)) d.scale = k->scale * (double)*(const float *)n->out->grad->data;
-    LS_TRY(run(t, &h, &d, &sum));
-    if (!ls_tape_dry(t)) tell(n->out, k->scale, sum, k->sum_out);
+    if (k->in_forward) {
+        LS_TRY(run_backward(t, &h, &d, k));
+    } else {
+        LS_TRY(run(t, &h, &d, &sum));
+        if (!ls_tape_dry(t)) tell(n->out, k->scale, sum, k->sum_out);
+    }
     if (ls_grad_wanted(w)) LS_TRY(ls_grad_end(t, w));
     return ls_grad_wanted(x) ? ls_grad_end(t, x) : LS_OK;
 }
@@ -463,20 +500,23 @@ ls_tensor *ls_linear_cross_entropy_part(ls_tape *t, ls_tensor *x, ls_tensor *w, 
     ls_tensor *loss = ls_op_output(t, LS_F32, 0, NULL);
     kept *k = loss ? ls_tape_take_node(t, sizeof *k) : NULL;
     if (ls_tape_status(t) < 0) return NULL;
-    *k = (kept){ scale, sum_out, part };
-    if (later && !ls_tape_dry(t)) {
-        tell(loss, scale, (double)NAN, sum_out);
-    } else if (!later) {
-        double sum;
-        if ((st = run(t, &h, NULL, &sum)) < 0) return ls_op_fail(t, st);
+    *k = (kept){ .scale = scale, .sum_out = sum_out, .part = part };
+    k->in_forward = later && ls_tape_has_logits_in_forward(t) && part.size <= 1 && h.N <= h.rows;
+    if (later && !k->in_forward) {
+        if (!ls_tape_dry(t)) tell(loss, scale, (double)NAN, sum_out);
+    } else {
+        double sum = 0.0;
+        st = later ? run_forward(t, &h, k, &sum) : run(t, &h, NULL, &sum);
+        if (st < 0) return ls_op_fail(t, st);
         if (!ls_tape_dry(t)) tell(loss, scale, sum, sum_out);
     }
     const double product = 2.0 * (double)h.N * (double)h.V * (double)h.C;
     const double whole = product + FLOPS_ELEMENT * (double)h.N * (double)h.V;
+    const bool at_once = !later || k->in_forward;
     return ls_op_end(t, loss, &(struct ls_node){
         .op = &linear_cross_entropy, .in = { x, labels, w }, .saved = k,
         .label_a = (uint32_t)h.C, .label_b = (uint32_t)h.V,
-        .flops = later ? 0.0 : whole,
-        .flops_input = whole + (ls_grad_wanted(x) ? product : 0.0) + (ls_grad_wanted(w) ? product : 0.0),
+        .flops = at_once ? whole : 0.0,
+        .flops_input = (k->in_forward ? 0.0 : whole) + (ls_grad_wanted(x) ? product : 0.0) + (ls_grad_wanted(w) ? product : 0.0),
     });
 }

@@ -32,6 +32,10 @@ ls_status ls_recompute_find(const char *name, ls_recompute *out)
 
 const char *ls_recompute_name(ls_recompute how) { return names[how]; }
 
+void ls_tape_logits_in_forward(ls_tape *t, bool on) { t->logits_in_forward = on; }
+
+bool ls_tape_has_logits_in_forward(const ls_tape *t) { return t->logits_in_forward && !t->in_block; }
+
 void ls_tape_set_recompute(ls_tape *t, ls_recompute how) { t->recompute = how; }
 
 /* --- none and selective: some results ---------------------------------------------------- */

@@ -94,6 +94,7 @@ ls_status ls_op_check_alike(const char *op, const ls_tensor *a, const ls_tensor 
 ls_tensor *ls_op_fail(ls_tape *t, ls_status st);
 
 bool ls_tape_dry(const ls_tape *t); /* shapes only: do not touch data */
+bool ls_tape_has_logits_in_forward(const ls_tape *t); /* ls_tape_logits_in_forward, and not in a block */
 bool ls_tape_amx(const ls_tape *t); /* ls_amx_ready (amx.h) when the tape was created */
 ls_gemm *ls_tape_gemm(const ls_tape *t);
 struct ls_conv_library **ls_tape_convolutions(const ls_tape *t); /* prepared ones; NULL before the first */

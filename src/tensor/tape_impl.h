@@ -73,7 +73,7 @@ struct ls_tape {
     ls_room *room;          /* the one of both that is in use */
     ls_tape_scratch *scratch; /* borrowed, or owned: */
     bool owns_scratch;
-    bool defer;
+    bool defer, logits_in_forward;
     ls_deferred *deferred, *newest; /* in the order in which backward came to them; in own */
     size_t before_used, before_dry, after_used; /* of own: before the first of them, after the newest */
     uint32_t replays;       /* blocks that backward has run again: what lies in `work` between two is other memory */

@@ -664,15 +664,26 @@ static ls_status open_scratch(ls_world *w, const ls_parallel_opts *o, ls_paralle
     return ls_tape_scratch_create_on(&out->device, o->tape_bytes, ls_world_ledger(w), &out->scratch);
 }
 
+/* Whether the chunk's stage has the loss and is better off with logits in forward: while ranks compute forwards alone,
+ * the last stage has time to spare, and its backwards would be the longest. */
+static bool has_early_loss(const ls_parallel *p, int chunk)
+{
+    if (!ls_parallel_staged(p)) return false;
+    const ls_stage *s = &p->model->stage[chunk];
+    return s->number == s->of - 1 && ls_pipe_forwards_first(p->pipe, chunk);
+}
+
 /* The tapes of a chunk, from *at on. */
 static ls_status open_chunk(ls_world *w, const ls_plan *p, const ls_parallel_opts *o, int chunk, ls_parallel *out,
                             int *at)
 {
     const ls_chunk *k = &out->chunk[chunk];
+    const bool early = has_early_loss(out, chunk);
     const size_t nbytes = out->scratch && o->chunk_bytes ? o->chunk_bytes[chunk] : o->tape_bytes;
     for (int i = 0; i < ls_pipe_slots_of(out->pipe, chunk); i++) {
         ls_tape **t = &out->tape[(*at)++];
         LS_TRY(open_tape(w, p, out, nbytes, t));
+        ls_tape_logits_in_forward(*t, early);
         LS_TRY(ls_unit_ledger_listen(out->units, *t));
         LS_TRY(ls_ddp_listen(k->ddp, *t));
         if (k->experts) LS_TRY(ls_ddp_listen(k->experts, *t));
