@@ -560,7 +560,7 @@ static void gives_the_same_bits_twice(void **state)
     drop(&h);
 }
 
-/* Logits in forward, or in backward: loss and gradients have the same bits, also on a tape that says so for many rows. */
+/* Logits in forward, or in backward: loss and gradients have the same bits. */
 static void gives_the_same_bits_with_logits_in_forward(void **state)
 {
     (void)state;

@@ -382,7 +382,8 @@ static ls_status run_backward(ls_tape *t, const head *h, const slopes *d, kept *
 {
     const size_t mark = ls_op_mark(t);
     LS_TRY(allocate_rounded(t, h, &k->logits));
-    LS_TRY(ls_tape_dry(t) ? note_products(t, h, false, d->wanted_x, d->add_x) : gradients(t, h, 0, h->N, &k->logits, d));
+    LS_TRY(ls_tape_dry(t) ? note_products(t, h, false, d->wanted_x, d->add_x)
+                          : gradients(t, h, 0, h->N, &k->logits, d));
     ls_op_release(t, mark);
     return LS_OK;
 }
@@ -517,6 +518,7 @@ ls_tensor *ls_linear_cross_entropy_part(ls_tape *t, ls_tensor *x, ls_tensor *w, 
         .op = &linear_cross_entropy, .in = { x, labels, w }, .saved = k,
         .label_a = (uint32_t)h.C, .label_b = (uint32_t)h.V,
         .flops = at_once ? whole : 0.0,
-        .flops_input = (k->in_forward ? 0.0 : whole) + (ls_grad_wanted(x) ? product : 0.0) + (ls_grad_wanted(w) ? product : 0.0),
+        .flops_input = (k->in_forward ? 0.0 : whole) + (ls_grad_wanted(x) ? product : 0.0) +
+                       (ls_grad_wanted(w) ? product : 0.0),
     });
 }
