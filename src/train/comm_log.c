@@ -107,6 +107,19 @@ static ls_status write_file(ls_trainer *t, const ls_text *x)
     return st;
 }
 
+/* How long each rank was busy per step: every rank knows it of all others. */
+static void add_busy(const ls_trainer *t, int size, ls_text *x)
+{
+    if (t->busy_steps == 0) return;
+    ls_text_add(x, ",\n \"busy_steps\": %lld, \"busy\": [", (long long)t->busy_steps);
+    for (int r = 0; r < size; r++) {
+        const double *sum = t->busy_sum + r * LS_BUSY_PHASES, scale = 1e-9 / (double)t->busy_steps;
+        ls_text_add(x, "%s\n  {\"rank\": %d, \"compute_s\": %.9g, \"data_s\": %.9g}", r ? "," : "", r,
+                    scale * sum[LS_BUSY_COMPUTE], scale * sum[LS_BUSY_INPUT]);
+    }
+    ls_text_add(x, "]");
+}
+
 ls_status ls_comm_log_write(ls_trainer *t)
 {
     ls_group *world = ls_world_group(t->w);
@@ -119,7 +132,9 @@ ls_status ls_comm_log_write(ls_trainer *t)
     const size_t head = x.n;
     ls_status st = collect(&t->comm, world, &x);
     if (st == LS_OK && x.n > head) x.p[head] = ' '; /* the first comma */
-    ls_text_add(&x, "]}\n");
+    ls_text_add(&x, "]");
+    add_busy(t, size, &x);
+    ls_text_add(&x, "}\n");
     if (st == LS_OK) st = ls_text_status(&x);
     if (st == LS_OK && t->par.mesh.speaks) st = write_file(t, &x);
     ls_text_free(&x);

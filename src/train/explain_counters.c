@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "train/explain_run.h"
 #include "train/metrics_file.h"
+#include "train/straggler.h"
 
 #define COMM_MOST   ((size_t)1 << 26) /* bytes of comm.json */
 #define MEMORY_MOST ((size_t)1 << 24) /* of memory.json */
@@ -22,7 +23,7 @@ typedef unsigned long long num; /* for printf */
 typedef struct counted {
     int64_t step;
     uint64_t bytes;
-    double seconds, exposed_s;
+    double seconds, exposed_s, hidden_s, data_s;
 } counted;
 
 typedef struct reading {
@@ -47,7 +48,8 @@ static ls_status read_line(void *arg, int64_t step, const json_t *j)
         r->cap = cap;
     }
     r->item[r->n++] = (counted){ step, (uint64_t)bytes, ls_metrics_number(j, "time_metrics/end_to_end(s)"),
-                                 ls_metrics_number(j, "comm/exposed(s)") };
+                                 ls_metrics_number(j, "comm/exposed(s)"), ls_metrics_number(j, "comm/hidden(s)"),
+                                 ls_metrics_number(j, "time_metrics/data_loading(s)") };
     return LS_OK;
 }
 
@@ -63,10 +65,12 @@ static void find_steady(reading *r, ls_run_counters *out)
 {
     qsort(r->item, r->n, sizeof *r->item, by_bytes);
     for (size_t i = 0, end; i < r->n; i = end) {
-        double seconds = 0, exposed = 0;
+        double seconds = 0, exposed = 0, hidden = 0, data = 0;
         for (end = i; end < r->n && r->item[end].bytes == r->item[i].bytes; end++) {
             seconds += r->item[end].seconds;
             exposed += r->item[end].exposed_s;
+            hidden += r->item[end].hidden_s;
+            data += r->item[end].data_s;
         }
         const size_t n = end - i;
         if (n < out->steady || (n == out->steady && r->item[end - 1].step < out->last)) continue;
@@ -76,6 +80,8 @@ static void find_steady(reading *r, ls_run_counters *out)
         out->bytes = r->item[i].bytes;
         out->seconds = seconds / (double)n;
         out->exposed_s = exposed / (double)n;
+        out->hidden_s = hidden / (double)n;
+        out->data_s = data / (double)n;
     }
 }
 
@@ -142,6 +148,39 @@ ls_status ls_run_nodes_read(const char *folder, int **node, int *n)
         free(*node);
         *node = NULL;
         *n = 0;
+    }
+    return st;
+}
+
+static ls_status read_busy(const char *path, const json_t *list, int size, double *busy)
+{
+    static const char *const key[LS_BUSY_PHASES] = { "compute_s", "data_s" };
+    for (int r = 0; r < size; r++)
+        for (int p = 0; p < LS_BUSY_PHASES; p++) {
+            const double s = ls_metrics_number(json_array_get(list, (size_t)r), key[p]);
+            if (!(s >= 0)) return ls_fail(LS_BAD_FILE, "%s: busy: rank %d: %s: expected a number from 0", path, r, key[p]);
+            busy[p * size + r] = s;
+        }
+    return LS_OK;
+}
+
+ls_status ls_run_busy_read(const char *folder, int size, double **busy)
+{
+    char path[PATH_BYTES];
+    json_t *j;
+    *busy = NULL;
+    LS_TRY(load(folder, path, &j));
+    const json_t *list = json_object_get(j, "busy");
+    const size_t n = json_array_size(list);
+    ls_status st = LS_OK;
+    if (list && n != (size_t)size) st = ls_fail(LS_BAD_FILE, "%s: busy: expected %d ranks, found %zu", path, size, n);
+    else if (list && !(*busy = calloc(LS_BUSY_PHASES * n, sizeof **busy)))
+        st = ls_fail(LS_NO_MEMORY, "the busy times of %d ranks", size);
+    else if (list) st = read_busy(path, list, size, *busy);
+    json_decref(j);
+    if (st < 0) {
+        free(*busy);
+        *busy = NULL;
     }
     return st;
 }

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "train/explain_time.h"
+
 /* --- the answers ----------------------------------------------------------------------------------------- */
 
 typedef struct answer {
@@ -17,6 +19,7 @@ typedef struct answer {
     const char *folder;
     const ls_run_counters *k;
     bool memory; /* memory.json was compared */
+    ls_step_split split; /* of a run */
     /* where ranks have different samples, and nothing else divides the model, on one node; NULL elsewhere */
     const ls_zero_costs *z;
     const ls_zero_column *col;
@@ -250,6 +253,7 @@ static void add_text(const answer *a, ls_text *out)
 {
     const char *why[WHY_MOST];
     const int n = semantics(a, why);
+    if (a->k) ls_step_split_cause(&a->split, out);
     add_title(a, out);
     if (a->r) add_state(a, out);
     else add_parts(a, out);
@@ -257,6 +261,7 @@ static void add_text(const answer *a, ls_text *out)
     ls_explain_layout_text(a->l, a->e->rank, out);
     if (!a->r && a->k) ls_text_add(out, "\n");
     if (!a->r) add_time(a, out);
+    if (a->k) ls_step_split_text(&a->split, out);
     ls_text_add(out, "\nwhy the optimizer does what it does on one rank\n");
     for (int i = 0; i < n; i++) ls_text_add(out, "  %s\n", why[i]);
     if (a->r)
@@ -345,6 +350,9 @@ static void add_json(const answer *a, ls_text *out)
     ls_json_number(out, a->k ? a->k->exposed_s : (double)NAN);
     ls_text_add(out, ",\n ");
     ls_explain_layout_json(a->l, out);
+    ls_text_add(out, ",\n \"time\": ");
+    if (a->k) ls_step_split_json(&a->split, out);
+    else ls_text_add(out, "null");
     ls_text_add(out, ",\n \"semantics\": [");
     for (int i = 0; i < n; i++) {
         ls_text_add(out, "%s\n  ", i ? "," : "");
@@ -384,6 +392,7 @@ static ls_status explain(answer *a, ls_explain_layout *l, bool json, ls_text *ou
     if (a->e->rank < 0 || a->e->rank >= l->size)
         return ls_fail(LS_USAGE, "--rank: there are ranks 0 to %d, found %d", l->size - 1, a->e->rank);
     if (a->folder) LS_TRY(ls_explain_check(a->folder, a->k, l, &a->memory));
+    if (a->k) LS_TRY(ls_step_split_of(a->e, l, &a->split));
     if (json) add_json(a, out);
     else add_text(a, out);
     return LS_OK;

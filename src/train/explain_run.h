@@ -7,6 +7,7 @@
  *   explain_run.c       the answers                explain_layout.c        a plan, rank by rank
  *   explain_counters.c  what a run has counted     explain_layout_print.c  the same as text and JSON
  *   explain_words.c     axes and collectives in words
+ *   explain_time.c      where the time of a run's steps went
  */
 #ifndef LS_TRAIN_EXPLAIN_RUN_H
 #define LS_TRAIN_EXPLAIN_RUN_H
@@ -21,7 +22,7 @@ typedef struct ls_run_counters {
     size_t steps, steady;  /* of them without an evaluation; and so many moved `bytes`, more than moved anything else */
     int64_t first, last;   /* the first and the last of the steady ones */
     uint64_t bytes;        /* comm/bytes of a steady step; where ranks divide experts, of some step */
-    double seconds, exposed_s; /* means of steady steps */
+    double seconds, exposed_s, hidden_s, data_s; /* means of steady steps */
 } ls_run_counters;
 
 /* FOLDER/metrics.jsonl. LS_BAD_FILE: there is none, or it has no step without an evaluation. */
@@ -29,6 +30,9 @@ ls_status ls_run_counters_read(const char *folder, ls_run_counters *out);
 /* FOLDER/comm.json: on which nodes the ranks were, for the caller to free. *node is NULL, and *n is 0: there is no such
  * file, as a run of an earlier version, or one that was killed, has none. */
 ls_status ls_run_nodes_read(const char *folder, int **node, int *n);
+/* FOLDER/comm.json: for how long each of `size` ranks was busy per step, [LS_BUSY_PHASES][size] seconds, for the caller
+ * to free. *busy is NULL: there is no such file, or it does not say, as those of earlier versions and short runs. */
+ls_status ls_run_busy_read(const char *folder, int size, double **busy);
 /* A run beside its plan: fills in `real` and l->step from comm.json; *memory: it has memory.json. LS_BAD_FILE: rank 0's
  * bytes of metrics.jsonl, calls or bytes of some rank's group, or kinds of memory differ; the message has both numbers.
  */

@@ -219,6 +219,15 @@ static void compare_times(ls_trainer *t, const double (*all)[WORDS], bool saving
     out->straggler = ls_straggler_step(t->straggler, ls_env_get()->mono_ns());
 }
 
+/* For comm.json: what all ranks told of the step before. The first steps of a run take longer for other reasons. */
+static void add_busy(ls_trainer *t, const double (*all)[WORDS])
+{
+    if (t->step < t->begun + LS_COMM_STEADY) return;
+    for (int r = 0; r < ls_world_size(t->w); r++)
+        for (int p = 0; p < LS_BUSY_PHASES; p++) t->busy_sum[r * LS_BUSY_PHASES + p] += all[r][BUSY + p];
+    t->busy_steps++;
+}
+
 /* Sums in rank order, or exactly, so that every rank has the same bits; finds a rank whose loss is not finite. */
 static ls_status agree(ls_trainer *t, const double mine[WORDS], ls_exact *loss, double labels, ls_step_stats *out)
 {
@@ -228,6 +237,7 @@ static ls_status agree(ls_trainer *t, const double mine[WORDS], ls_exact *loss, 
     bool same = true;
     double sum = 0, counted = 0;
     for (int r = 0; r < ls_world_size(t->w); r++) t->busy_ns[r] = all[r][BUSY + LS_BUSY_COMPUTE];
+    add_busy(t, all);
     t->save_busy = false;
     t->save_due = ((unsigned)all[0][FLAGS] & DUE) != 0;
     for (int r = 0; r < ls_world_size(t->w); r++) t->save_busy |= ((unsigned)all[r][FLAGS] & SAVING) != 0;

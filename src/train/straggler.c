@@ -99,9 +99,9 @@ static double longest(const ls_straggler *s)
     return most;
 }
 
-static bool is_slow(const ls_straggler *s, double ns, double median_ns, double step_ns)
+bool ls_straggler_is_slow(double ratio, double ns, double median_ns, double step_ns)
 {
-    return ns >= s->ratio * median_ns && ns - median_ns >= LEAST_SHARE * step_ns && ns > median_ns;
+    return ns >= ratio * median_ns && ns - median_ns >= LEAST_SHARE * step_ns && ns > median_ns;
 }
 
 /* The rank and the phase that cost the others most. */
@@ -113,7 +113,7 @@ static finding look(ls_straggler *s)
         const double m = median(s, p);
         int slow = 0, worst = -1;
         for (int r = 0; r < s->size; r++) {
-            if (!is_slow(s, mean(s, r, p), m, step_ns)) continue;
+            if (!ls_straggler_is_slow(s->ratio, mean(s, r, p), m, step_ns)) continue;
             slow++;
             if (worst < 0 || mean(s, r, p) > mean(s, worst, p)) worst = r;
         }

@@ -19,6 +19,9 @@ typedef enum ls_busy { LS_BUSY_COMPUTE, LS_BUSY_INPUT, LS_BUSY_PHASES } ls_busy;
 #define LS_STRAGGLER_STEPS 5
 #define LS_STRAGGLER_NS 2000000000u
 
+/* Whether a rank that is busy for `ns` of steps of `step_ns` slows down the others, whose median is median_ns. */
+bool ls_straggler_is_slow(double ratio, double ns, double median_ns, double step_ns);
+
 typedef struct ls_straggler ls_straggler;
 
 /* What has changed. */

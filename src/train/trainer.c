@@ -71,7 +71,8 @@ static ls_status open_world(ls_trainer *t)
     if (!t->thread) LS_TRY(ls_world_join(&o, &t->w));
     t->words = malloc((size_t)ls_world_size(t->w) * sizeof *t->words);
     t->busy_ns = calloc((size_t)ls_world_size(t->w), sizeof *t->busy_ns);
-    return t->words && t->busy_ns ? LS_OK : ls_fail(LS_NO_MEMORY, "what %d ranks tell", ls_world_size(t->w));
+    t->busy_sum = calloc((size_t)ls_world_size(t->w) * LS_BUSY_PHASES, sizeof *t->busy_sum);
+    return t->words && t->busy_ns && t->busy_sum ? LS_OK : ls_fail(LS_NO_MEMORY, "what %d ranks tell", ls_world_size(t->w));
 }
 
 /* Of the checkpoint that the run goes on from, or of model.load, in place of those that the model draws. */
@@ -354,6 +355,7 @@ void ls_trainer_destroy(ls_trainer *t)
     ls_arena_destroy(t->arena); /* before the world, whose ledger it keeps */
     free(t->words);
     free(t->busy_ns);
+    free(t->busy_sum);
     if (!t->thread) ls_world_leave(t->w);
     free(t);
 }

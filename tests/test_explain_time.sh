@@ -1,0 +1,104 @@
+#!/bin/bash
+# test_explain_time.sh -- `lockstep explain RUN`: where the time of a step went, and the cause of the largest loss (R174, R176, R198,
+# R199). The references are faults that the runtime makes: layers that sleep, ranks and samples that are late, a link with a rate.
+#
+#   tests/test_explain_time.sh BUILD
+. "$(dirname "$0")/harness_train.sh"
+python3 -c 'import json' || { echo 'python3 is needed to read JSON'; exit 1; }
+export LOCKSTEP_CALIBRATION=none
+cat >timed.yaml <<YAML
+model: { name: timed, dims: [64, 128, 60, 10], forward_ms: [40], backward_ms: [40] }
+data: { name: synthetic }
+train: { steps: 10, global_batch: 24, eval_every: 0 }
+YAML
+explain() {
+    timeout -k 5 60 "$lockstep" explain "$@" >out 2>err
+    code=$?
+}
+run() { # ranks, flags...
+    rm -rf run
+    timeout -k 5 100 "$lockstep" train timed.yaml -n "$1" --run.dir run "${@:2}" >train.out 2>&1 || { cat train.out; return 1; }
+}
+time_is() { # an expression of t (its "time") and x
+    explain run --json
+    ends_with 0 && python3 - "$1" <<'PY'
+import json, math, sys
+x = json.load(open('out'))
+t = x['time']
+parts = t['compute_s'] + t['exposed_s'] + (t['wait_s'] or 0) + t['data_s']
+assert abs(parts - t['step_s']) < 1e-6 + 0.01 * t['step_s'], t # the split is the step
+assert math.isclose(t['step_s'], x['seconds'], rel_tol=1e-6), (t, x['seconds'])
+assert eval(sys.argv[1]), t
+PY
+}
+first() { grep -qE -- "$1" <<<"$(head -1 out)" || { echo "first line: $(head -1 out)"; return 1; }; }
+
+# --- three layers that sleep 40 ms each way: 240 ms of computing, and nothing else to wait for
+run 2
+claim 'sleeping layers: the time is computing' time_is '0.24 <= t["compute_s"] < 0.4 and t["data_s"] < 0.05'
+claim 'and there is no cause' time_is 't["cause"] == "none" and t["cause_rank"] is None'
+explain run
+claim 'the first line says so' first '^cause: none: no loss takes 10 % of a step; ranks compute for [0-9.]+ % of it$'
+claim 'the order: state, axes, collectives and bytes, then times' test "$(grep -oE '^(replicated or sharded|critical path of a step|where the time of a step goes)' out | tr '\n' ';')" = 'replicated or sharded;critical path of a step;where the time of a step goes;'
+
+# --- a rank that computes for 200 ms longer in each step
+run 3 --inject slow@1:2+
+claim 'a slow rank: which, and by how much' time_is \
+    't["cause"] == "slow-rank" and t["cause_rank"] == t["slowest_rank"] == 1 and t["slowest_in"] == "compute" and 0.19 < t["slowest_s"] - t["median_s"] < 0.35'
+claim 'others wait for it, and not for the link' time_is '0.15 < t["wait_s"] < 0.35 and t["exposed_s"] < 0.1'
+explain run
+claim 'a slow rank: the first line' first '^cause: slow-rank: rank 1 computes for [0-9.e+]+ ms per step, the median rank for [0-9.e+]+ ms: '
+claim 'a slow rank: what to do' prints '^  recommendation: look at what else runs where this rank runs'
+
+# --- a rank whose samples are late
+run 3 --inject slow-input@2:2+
+claim 'a slow loader' time_is \
+    't["cause"] == "slow-loader" and t["cause_rank"] == t["slowest_rank"] == 2 and t["slowest_in"] == "data" and 0.19 < t["slowest_s"] < 0.35 and t["median_s"] < 0.05'
+claim 'others wait for its samples' time_is '0.15 < t["wait_s"] < 0.35'
+explain run
+claim 'a slow loader: the first line' first '^cause: slow-loader: rank 2 loads its samples for [0-9.e+]+ ms per step'
+run 1 --inject slow-input@0:2+ # in all but the first step
+claim 'one rank alone waits for data' time_is 't["cause"] == "slow-loader" and t["cause_rank"] is None and 0.17 < t["data_s"] < 0.35 and t["slowest_rank"] is None'
+
+# --- a link of 1 MB/s: the bytes of a step take that long
+slow=(--comm.transport fault:tcp,rate=1MB/s@0-1 --ddp.overlap false)
+run 2 "${slow[@]}"
+claim 'a slow link' time_is 't["cause"] == "slow-link" and t["link"] == "loopback"'
+claim 'bus bandwidth is what the link has' time_is '0.4e6 < t["bus_bytes_per_s"] < 1.1e6 and x["bytes"]["counted"] > 60e3'
+explain run
+claim 'a slow link: the first line' first '^cause: slow-link: rank 0 waits for messages for [0-9.]+ % of a step, and collectives take [0-9.e+]+ ms where the cost model expects '
+claim 'a slow link: what to do' prints '^  recommendation: measure each pair of ranks by '
+run 2 --comm.transport fault:tcp,rate=1MB/s@0-1 --comm.progress thread --ddp.bucket_cap 16KiB
+claim 'what backward hides is under way, too' time_is 't["exposed_s"] < t["collectives_s"] and t["bus_bytes_per_s"] < 1.1e6'
+# the same run on a machine whose links are known to be that slow: nothing is wrong with it
+run 2 "${slow[@]}"
+cat >slow.json <<'JSON'
+{ "lockstep_calibration": 1, "loopback": { "alpha_ns": 1000000, "gap_ns": 1000, "beta_ns_per_byte": 1000 } }
+JSON
+export LOCKSTEP_CALIBRATION=$PWD/slow.json
+claim 'a link that is as slow as it was measured' time_is 't["cause"] == "exposed-communication" and abs(t["link_bytes_per_s"] - 1e6) < 1'
+explain run
+claim 'exposed: what to do' prints '^  recommendation: overlap more: ddp.overlap true'
+export LOCKSTEP_CALIBRATION=none
+
+# --- what comm.json does not say, or says wrong
+python3 - <<'PY'
+import json
+x = json.load(open('run/comm.json'))
+assert x['busy_steps'] >= 5 and [b['rank'] for b in x['busy']] == [0, 1], x
+json.dump({k: v for k, v in x.items() if not k.startswith('busy')}, open('old.json', 'w'))
+x['busy'].pop()
+json.dump(x, open('short.json', 'w'))
+x['busy'].append({'rank': 1, 'compute_s': -1, 'data_s': 0})
+json.dump(x, open('less.json', 'w'))
+PY
+cp old.json run/comm.json
+claim 'a run of an earlier version: no wait is known' time_is 't["wait_s"] is None and t["slowest_rank"] is None'
+refused() { explain run; ends_with 65 && says "$1"; }
+cp short.json run/comm.json
+claim 'times of too few ranks' refused 'run/comm.json: busy: expected 2 ranks, found 1'
+cp less.json run/comm.json
+claim 'a time that cannot be' refused 'run/comm.json: busy: rank 1: compute_s: expected a number from 0'
+explain timed.yaml -n 2 --json
+claim 'a configuration has no times' python3 -c 'import json; assert json.load(open("out"))["time"] is None'
+finish
