@@ -99,7 +99,8 @@ static ls_status compare_link(const ls_explained *e, const ls_explain_layout *l,
     for (int a = 0; a <= LS_AXES; a++) s->expected += 1e-9 * ls_axis_cost_of(&t, l, (ls_axis)a).ns[s->level];
     s->under_way = s->exposed + e->k->hidden_s;
     s->peak = 1e9 / t.cost.link[s->level].beta_ns;
-    s->bus = s->exposed > 0 ? (double)e->k->bytes / s->under_way : 0; /* else waiting for a rank hides how long they took */
+    /* Without exposed time the wait for a rank hides how long they took. */
+    s->bus = s->exposed > 0 ? (double)e->k->bytes / s->under_way : 0;
     return LS_OK;
 }
 
@@ -166,7 +167,7 @@ static const char *advice(const ls_step_split *s)
 {
     static const char *const of[LS_CAUSES] = {
         [LS_CAUSE_NONE] = "a faster step needs less computing per rank: more ranks, or faster products",
-        [LS_CAUSE_SLOW_RANK] = "look at what else runs where this rank runs, and at its clock and its share of the model",
+        [LS_CAUSE_SLOW_RANK] = "look at what else runs where this rank runs, and at its clock and its part of the model",
         [LS_CAUSE_SLOW_LOADER] = "raise data.workers, or put the data on a faster disk",
         [LS_CAUSE_SLOW_LINK] = "measure each pair of ranks by `lockstep topo links` with the same transport, and the "
                                "cost model's numbers by `lockstep calibrate`; until it is mended, comm.wire bf16 halves the bytes of gradients",
@@ -193,8 +194,9 @@ void ls_step_split_text(const ls_step_split *s, ls_text *out)
         ls_text_add(out, "  slowest: rank %d %s %.3f ms per step, the median rank for %.3f ms\n", s->slowest, doing(s),
                     1e3 * s->slowest_s, 1e3 * s->median_s);
     if (s->bus > 0)
-        ls_text_add(out, "  bus bandwidth: %s/s, %.2g %% of the link's %s/s (%s, by %s)\n", ls_bytes_text(s->bus, bus, sizeof bus),
-                    100.0 * s->bus / s->peak, ls_bytes_text(s->peak, peak, sizeof peak), ls_level_name(s->level), s->cost_from);
+        ls_text_add(out, "  bus bandwidth: %s/s, %.2g %% of the link's %s/s (%s, by %s)\n",
+                    ls_bytes_text(s->bus, bus, sizeof bus), 100.0 * s->bus / s->peak, ls_bytes_text(s->peak, peak, sizeof peak),
+                    ls_level_name(s->level), s->cost_from);
     ls_text_add(out, "  recommendation: %s\n", advice(s));
 }
 

@@ -105,7 +105,7 @@ typedef struct ls_trainer {
     double *busy_ns;               /* owned: [size of the world], computing, as all ranks told it in the newest step: of
                                       the one before */
 
-    double *busy_sum;              /* owned: [size of the world][LS_BUSY_PHASES], over busy_steps steps, for comm.json */
+    double *busy_sum;              /* owned: [size of the world][LS_BUSY_PHASES], over busy_steps steps: comm.json */
     int64_t busy_steps;
     uint32_t trace_first, trace_last;
     ls_injection inject;
