@@ -195,7 +195,8 @@ void ls_step_split_text(const ls_step_split *s, ls_text *out)
                     1e3 * s->slowest_s, 1e3 * s->median_s);
     if (s->bus > 0)
         ls_text_add(out, "  bus bandwidth: %s/s, %.2g %% of the link's %s/s (%s, by %s)\n",
-                    ls_bytes_text(s->bus, bus, sizeof bus), 100.0 * s->bus / s->peak, ls_bytes_text(s->peak, peak, sizeof peak),
+                    ls_bytes_text(s->bus, bus, sizeof bus), 100.0 * s->bus / s->peak, ls_bytes_text(s->peak, peak,
+                    sizeof peak),
                     ls_level_name(s->level), s->cost_from);
     ls_text_add(out, "  recommendation: %s\n", advice(s));
 }
