@@ -34,7 +34,12 @@ PY
 first() { grep -qE -- "$1" <<<"$(head -1 out)" || { echo "first line: $(head -1 out)"; return 1; }; }
 
 # --- three layers that sleep 40 ms each way: 240 ms of computing, and nothing else to wait for
-run 2
+for try in 1 2 3 4 5; do # a machine without a free core has a cause
+    run 2
+    explain run
+    grep -q '^cause: none' out && break
+    grep -q '^cause: oversubscribed' out || break
+done
 claim 'sleeping layers: the time is computing' time_is '0.24 <= t["compute_s"] < 0.4 and t["data_s"] < 0.05'
 claim 'and there is no cause' time_is 't["cause"] == "none" and t["cause_rank"] is None'
 explain run
@@ -44,7 +49,7 @@ claim 'the order: state, axes, collectives and bytes, then times' test "$(grep -
 # --- a rank that computes for 200 ms longer in each step
 run 3 --inject slow@1:2+
 claim 'a slow rank: which, and by how much' time_is \
-    't["cause"] == "slow-rank" and t["cause_rank"] == t["slowest_rank"] == 1 and t["slowest_in"] == "compute" and 0.19 < t["slowest_s"] - t["median_s"] < 0.35'
+    't["cause"] == "slow-rank" and t["cause_rank"] == t["slowest_rank"] == 1 and t["slowest_in"] == "compute" and 0.19 < t["slowest_s"] - t["median_s"] < 0.5'
 claim 'others wait for it, and not for the link' time_is '0.15 < t["wait_s"] < 0.35 and t["exposed_s"] < 0.1'
 explain run
 claim 'a slow rank: the first line' first '^cause: slow-rank: rank 1 computes for [0-9.e+]+ ms per step, the median rank for [0-9.e+]+ ms: '
@@ -59,6 +64,18 @@ explain run
 claim 'a slow loader: the first line' first '^cause: slow-loader: rank 2 loads its samples for [0-9.e+]+ ms per step'
 run 1 --inject slow-input@0:2+ # in all but the first step
 claim 'one rank alone waits for data' time_is 't["cause"] == "slow-loader" and t["cause_rank"] is None and 0.17 < t["data_s"] < 0.35 and t["slowest_rank"] is None'
+
+# --- four ranks that compute on one core: none of them is slow, and no link
+cat >busy.yaml <<YAML
+model: { name: mlp, dims: [256, 512, 256, 10] }
+data: { name: synthetic }
+train: { steps: 60, global_batch: 8, eval_every: 0 }
+YAML
+rm -rf run
+claim 'four ranks on one core' timeout -k 5 100 taskset -c "$(taskset -cp $$ | sed 's/.*: //; s/[-,].*//')" "$lockstep" train busy.yaml -n 4 --run.dir run >train.out 2>&1
+explain run
+claim 'oversubscribed cores' first '^cause: oversubscribed: rank 0 waits for [0-9.]+ % of a step, and collectives in memory take [0-9.e+]+ ms where '
+claim 'oversubscribed cores: what to do' prints '^  recommendation: have at most as many ranks and threads as cores'
 
 # --- a link of 1 MB/s: the bytes of a step take that long
 slow=(--comm.transport fault:tcp,rate=1MB/s@0-1 --ddp.overlap false)

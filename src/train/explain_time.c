@@ -12,7 +12,7 @@
 #define SLOW_LINK 4.0  /* collectives take so many times what the cost model expects: the link is slow */
 
 static const char *const cause_name[LS_CAUSES] = { "none", "slow-rank", "slow-loader", "slow-link",
-                                                   "exposed-communication" };
+                                                   "oversubscribed", "exposed-communication" };
 
 const char *ls_cause_name(ls_cause c) { return cause_name[c]; }
 
@@ -118,12 +118,15 @@ static void find_cause(const ls_explained *e, ls_step_split *s)
 {
     const double ratio = e->c->log.straggler > 1 ? e->c->log.straggler : 1.5;
     const bool slow = s->slowest >= 0 && ls_straggler_is_slow(ratio, s->slowest_s, s->median_s, s->step);
-    const bool link = s->under_way >= SLOW_LINK * s->expected;
+    /* What ranks of one memory take longer, they wait for a core: nothing is sent that could be slow. */
+    const bool slower = s->under_way >= SLOW_LINK * s->expected;
+    const bool sent = s->level != LS_LEVEL_MEMORY;
+    const ls_cause link = !slower ? LS_CAUSE_EXPOSED : sent ? LS_CAUSE_SLOW_LINK : LS_CAUSE_OVERSUBSCRIBED;
     if (slow)
         consider(s, s->phase == LS_BUSY_INPUT ? LS_CAUSE_SLOW_LOADER : LS_CAUSE_SLOW_RANK, s->slowest,
                  s->slowest_s - s->median_s);
     if (!slow || s->phase != LS_BUSY_INPUT) consider(s, LS_CAUSE_SLOW_LOADER, -1, s->data);
-    consider(s, link ? LS_CAUSE_SLOW_LINK : LS_CAUSE_EXPOSED, -1, s->exposed);
+    consider(s, link, -1, s->exposed);
 }
 
 ls_status ls_step_split_of(const ls_explained *e, const ls_explain_layout *l, ls_step_split *out)
@@ -153,6 +156,9 @@ void ls_step_split_cause(const ls_step_split *s, ls_text *out)
     else if (s->cause == LS_CAUSE_SLOW_LINK)
         ls_text_add(out, "cause: slow-link: rank 0 waits for messages for %.1f %% of a step, and collectives take %.3g ms "
                          "where the cost model expects %.3g ms\n", part, 1e3 * s->under_way, 1e3 * s->expected);
+    else if (s->cause == LS_CAUSE_OVERSUBSCRIBED)
+        ls_text_add(out, "cause: oversubscribed: rank 0 waits for %.1f %% of a step, and collectives in memory take %.3g ms where the "
+                         "cost model expects %.3g ms: ranks wait for a core\n", part, 1e3 * s->under_way, 1e3 * s->expected);
     else if (s->cause == LS_CAUSE_EXPOSED)
         ls_text_add(out, "cause: exposed-communication: rank 0 waits for messages for %.1f %% of a step, on a link that is as "
                          "fast as expected\n", part);
@@ -171,6 +177,7 @@ static const char *advice(const ls_step_split *s)
         [LS_CAUSE_SLOW_LOADER] = "raise data.workers, or put the data on a faster disk",
         [LS_CAUSE_SLOW_LINK] = "measure each pair of ranks by `lockstep topo links` with the same transport, and the "
                                "cost model's numbers by `lockstep calibrate`; until it is mended, comm.wire bf16 halves the bytes of gradients",
+        [LS_CAUSE_OVERSUBSCRIBED] = "have at most as many ranks and threads as cores, and look at what else runs here",
         [LS_CAUSE_EXPOSED] = "overlap more: ddp.overlap true, the bucket cap of `lockstep tune buckets`; or send less: more "
                              "samples per rank and step, comm.wire bf16",
     };
@@ -195,9 +202,8 @@ void ls_step_split_text(const ls_step_split *s, ls_text *out)
                     1e3 * s->slowest_s, 1e3 * s->median_s);
     if (s->bus > 0)
         ls_text_add(out, "  bus bandwidth: %s/s, %.2g %% of the link's %s/s (%s, by %s)\n",
-                    ls_bytes_text(s->bus, bus, sizeof bus), 100.0 * s->bus / s->peak, ls_bytes_text(s->peak, peak,
-                    sizeof peak),
-                    ls_level_name(s->level), s->cost_from);
+                    ls_bytes_text(s->bus, bus, sizeof bus), 100.0 * s->bus / s->peak,
+                    ls_bytes_text(s->peak, peak, sizeof peak), ls_level_name(s->level), s->cost_from);
     ls_text_add(out, "  recommendation: %s\n", advice(s));
 }
 

@@ -7,8 +7,8 @@
 #include "train/explain_run.h"
 #include "train/straggler.h"
 
-typedef enum ls_cause { LS_CAUSE_NONE, LS_CAUSE_SLOW_RANK, LS_CAUSE_SLOW_LOADER, LS_CAUSE_SLOW_LINK, LS_CAUSE_EXPOSED,
-                        LS_CAUSES } ls_cause;
+typedef enum ls_cause { LS_CAUSE_NONE, LS_CAUSE_SLOW_RANK, LS_CAUSE_SLOW_LOADER, LS_CAUSE_SLOW_LINK,
+                        LS_CAUSE_OVERSUBSCRIBED, LS_CAUSE_EXPOSED, LS_CAUSES } ls_cause;
 const char *ls_cause_name(ls_cause c); /* "slow-rank", as lab 09 has it; "none" */
 
 /* Means per step, in seconds. The first four are of rank 0 and add up to `step`. */
