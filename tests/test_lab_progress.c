@@ -181,7 +181,7 @@ static void pages_are_broken_at_the_width(void **state)
     page_is("```c\n* a | b\n```\nend [page](https://x.org)\n", "", "    * a | b\nend page (https://x.org)\n");
     page_is("| a | bb |\n|---|---|\n| ccc | d |\n", "", "a    bb\nccc  d\n");
     page_is("| a | b | c |\n|---|---|---|\n| a longer word | | of more than 40 columns |\n", "",
-            "- a: b; c\n- a longer word; of more than 40 columns\n");
+            "Columns: a; b; c\n- a longer word; of more than 40 columns\n");
 }
 
 static void numbers_of_the_reader_come_after_the_claim(void **state)

@@ -244,7 +244,7 @@ static const char *ran_by(const ls_work *k)
 }
 
 /* Events are written by the calling thread only, whoever moved the work: a ring has one writer. */
-static void record(const ls_work *k, uint64_t wait_t0)
+static void record(const ls_work *k, uint64_t wait_t0, bool only_wait)
 {
     ls_group *g = k->g;
     uint64_t end = is_done(k) ? k->t1_ns : ls_env_get()->mono_ns();
@@ -266,7 +266,7 @@ static void record(const ls_work *k, uint64_t wait_t0)
         ev.peers = (uint8_t)g->trace_peers;
         ev.bucket = (uint16_t)k->a.bucket;
     }
-    ls_tracer_add(g->w->tracer, &ev);
+    if (!only_wait) ls_tracer_add(g->w->tracer, &ev);
     if (exposed < 1000) return;
     ev.kind = LS_EV_WAIT;
     ev.t0_ns = wait_t0;
@@ -318,8 +318,9 @@ static ls_status finish(ls_work *k, uint64_t wait_t0, bool beside)
     else if (!is_done(k)) st = wait_slowly(k, &began);
     if (st == LS_OK && k->status < 0) st = ls_fail(k->status, "%s", g->error);
     if (LS_UNLIKELY(st < 0)) st = ls_group_fail(g, st);
-    if (!wait_t0 && began && beside) wait_t0 = timed_late(k, began);
-    if (wait_t0) record(k, wait_t0);
+    const bool late = !wait_t0 && began && beside;
+    if (late) wait_t0 = timed_late(k, began);
+    if (wait_t0) record(k, wait_t0, late);
     k->live = false;
     if (k->desc.coll == LS_SENDRECV) ls_message_recycle(k);
     else g->spare[g->nspare++] = (uint8_t)(k - g->work);
@@ -384,7 +385,7 @@ ls_status ls_coll_run(ls_group *g, const ls_coll_args *a)
     if (k->t0_ns) {
         k->t1_ns = ls_env_get()->mono_ns();
         atomic_store_explicit(&k->done, 1, memory_order_relaxed);
-        record(k, k->t0_ns);
+        record(k, k->t0_ns, false);
     }
     g->ran = k->form;
     k->live = false;

@@ -48,12 +48,13 @@ ls_status ls_train_dry_evaluate(const ls_train_config *c, ls_train_dry *d, int64
 typedef struct ls_train_events {
     uint64_t ops;    /* of its tapes */
     uint64_t colls;  /* collectives that are timed; each may be waited for, which is one event more */
-    uint64_t marks;  /* buckets that are ready, values that are released */
+    uint64_t marks;  /* buckets that are ready, values that are released; each may be waited for, as those too small to
+                        be timed are if it takes long */
     uint64_t others; /* the step, its update */
 } ls_train_events;
 static inline uint64_t ls_train_events_most(const ls_train_events *e)
 {
-    return e->ops + 2 * e->colls + e->marks + e->others;
+    return e->ops + 2 * (e->colls + e->marks) + e->others;
 }
 /* ls_train_dry_step, and how many events ls_train_step writes: as many, of all its micro-batches, but for waits. */
 ls_status ls_train_dry_count(const ls_train_config *c, ls_train_dry *d, int64_t rows, ls_train_events *out);
