@@ -211,8 +211,7 @@ void ls_step_split_text(const ls_step_split *s, ls_text *out)
 
 static void add_number(const char *key, double v, ls_text *out)
 {
-    ls_text_add(out, "\"%s\": ", key);
-    ls_json_number(out, v);
+    ls_json_field(out, key, v);
     ls_text_add(out, ", ");
 }
 
