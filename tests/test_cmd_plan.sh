@@ -35,6 +35,18 @@ claim '405B on 16,384 devices, within a second of processor time' bash -c "ulimi
 
 # --- what is asked for
 claim 'degrees that are given' test "$(plan llama3-8b --topology h100-8 --world 64 --tp 4 --pp 2 --zero 1 --micro-batch 1 --json >given.json; json given.json '[(p["tp"], p["pp"], p["zero"], p["micro_batch"]) for p in j["plans"]] == [(4, 2, 1, 1)] * len(j["plans"])')" = True
+# R215: only FLOPs matter. The layout that would then be best, at the price that it has.
+of_flops=(llama3-70b --topology a100-8 --world 128 --batch 128)
+plan "${of_flops[@]}" --rank-by flops --json >flops.json
+plan "${of_flops[@]}" --rank-by flops >flops.txt
+claim 'ranked by FLOPs: shorter as ranked, longer in full, than the best plan' test "$(json flops.json '(lambda f, b: f["ranked_s"] < b < f["plan"]["step_s"])(j["by_flops"], j["plans"][0]["step_s"])')" = True
+claim 'it has all parts of a step' test "$(json flops.json '(lambda p: abs(sum(p["parts_s"].values()) - p["step_s"]) <= 1e-12 * p["step_s"])(j["by_flops"]["plan"])')" = True
+degrees=$(json flops.json '" ".join("--%s %d" % (k, j["by_flops"]["plan"][k.replace("-", "_")]) for k in ("tp", "pp", "cp", "zero", "micro-batch"))')
+# shellcheck disable=SC2086
+plan "${of_flops[@]}" $degrees --json >same.json
+claim 'no faster than the fastest of its degrees' test "$(python3 -c 'import json; f, s = (json.load(open(x)) for x in ("flops.json", "same.json")); print(f["by_flops"]["plan"]["step_s"] >= s["plans"][0]["step_s"] * (1 - 1e-12))')" = True
+claim 'both plans in words' test "$(grep -cE '^ *plan: tp ' flops.txt)" = 2
+claim 'and by how much' grep -qE "^  step: .* as it is ranked, .* with everything counted: [0-9.]+ times the best plan's; [a-z]" flops.txt
 claim 'a schedule that is given' has_line '1f1b' plan llama3-8b --topology h100-8 --world 64 --pp 2 --schedules 1f1b
 claim 'less memory as the objective' test "$(plan llama3-8b --topology h100-8 --objective memory --json >least.json; plan llama3-8b --topology h100-8 --json >fast.json; python3 -c 'import json; a, b = (json.load(open(f))["plans"][0] for f in ("least.json", "fast.json")); print(a["memory_bytes"] < b["memory_bytes"] and a["step_s"] > b["step_s"])')" = True
 plan llama3-8b --topology h100-8 --world 64 --batch 256 --want-mfu 0.5 --json >want.json
@@ -79,8 +91,9 @@ claim 'which is in the recipe' grep -q '^  split: \[1, 2, 2, 1\]$' ends.yaml
 claim 'cp 2, ZeRO 3' runs cp $llama --tp 1 --pp 1 --cp 2 --zero 3
 claim 'experts' runs ep $llama --experts 4 --topk 2 --expert-ffn 32 --tp 1 --pp 1 --cp 1 --ep 2
 claim 'the best of all' runs best $llama
-claim 'a recipe of many clusters' fails_with 64 '--write and --sensitivity are of one plan' plan llama3-8b --topology h100-8 --world 16 --want-mfu 0.5 --write x.yaml
-claim 'nor their sensitivity' fails_with 64 '--write and --sensitivity are of one plan' plan llama3-8b --topology h100-8 --world 16 --objective cost --sensitivity
+claim 'a recipe of many clusters' fails_with 64 '--write, --sensitivity and --rank-by are of one plan' plan llama3-8b --topology h100-8 --world 16 --want-mfu 0.5 --write x.yaml
+claim 'nor their rank by FLOPs' fails_with 64 '--write, --sensitivity and --rank-by are of one plan' plan llama3-8b --topology h100-8 --world 16 --want-mfu 0.5 --rank-by flops
+claim 'nor their sensitivity' fails_with 64 '--write, --sensitivity and --rank-by are of one plan' plan llama3-8b --topology h100-8 --world 16 --objective cost --sensitivity
 claim 'a model that the runtime does not have' fails_with 78 'the runtime has no model with latent attention' plan deepseek-v3 --topology h100-8 --world 2048 --write deepseek.yaml
 
 # --- bad input

@@ -254,6 +254,7 @@ shows micro-batch '^plan: .*, micro-batch 2, ' --micro-batch 2
 shows zero '^plan: .*, ZeRO 3, ' --zero 3
 shows want-mfu '^the smallest cluster with an MFU of 50 % or more: 4 ranks' --want-mfu 0.5
 shows want-step '^the smallest cluster with a step of ' --want-step 10
+shows rank-by '^ranked by FLOPs alone ' --rank-by flops
 shows sensitivity '^10 % more of a resource gives$' --sensitivity
 shows exhaustive ' do not fit, 0 left out ' --exhaustive
 shows write '^recipe: own.yaml$' --write own.yaml

@@ -10,7 +10,7 @@
 #include "plan/score.h"
 
 typedef struct options {
-    const char *score, *topology, *memory, *objective, *dtype, *schedules, *write;
+    const char *score, *topology, *memory, *objective, *dtype, *schedules, *write, *rank_by;
     bool list, json, help, exhaustive, sensitivity;
     int64_t seq, world, units, batch, top, threads, tp, pp, cp, ep, micro, zero;
     double want_mfu, want_s;
@@ -54,6 +54,9 @@ static const ls_opt table[] = {
       .help = "the smallest cluster with a step of so many seconds or less" },
     { .name = "sensitivity", .type = LS_OPT_BOOL, .offset = offsetof(options, sensitivity), .def = "false",
       .help = "what 10 % more of each resource gives" },
+    { .name = "rank-by", .type = LS_OPT_CHOICE, .offset = offsetof(options, rank_by), .def = "time",
+      .range = "time|flops", .help = "flops: beside the best plan the one that is best if only FLOPs take time, and "
+          "what it really takes" },
     { .name = "write", .type = LS_OPT_STRING, .offset = offsetof(options, write),
       .help = "write the best plan to this file, a recipe of `lockstep train`; schedules are the runtime's" },
     { .name = "exhaustive", .type = LS_OPT_BOOL, .offset = offsetof(options, exhaustive), .def = "false",
@@ -80,8 +83,8 @@ static const ls_opt table[] = {
 /* Options of a plan on a cluster. */
 static const char *const plans[] = { "world", "units", "batch", "memory", "objective", "top", "dtype", "schedules",
     "tp", "pp",
-    "cp", "ep", "micro-batch", "zero", "want-mfu", "want-step", "sensitivity", "exhaustive", "threads",
-    "write" };
+    "cp", "ep", "micro-batch", "zero", "want-mfu", "want-step", "sensitivity", "rank-by", "exhaustive",
+    "threads", "write" };
 enum { PLANS = sizeof plans / sizeof *plans };
 
 static ls_status score(const char *path, ls_text *out)
@@ -183,7 +186,8 @@ static ls_status answer(const options *o, const ls_opts *opts, ls_text *out)
     LS_TRY(model(o, name, &m));
     const ls_plan_request q = {
         .topology = o->topology, .memory = o->memory, .objective = o->objective, .dtype = o->dtype,
-        .schedules = o->schedules, .write = o->write, .world = o->world, .units = o->units, .batch = o->batch, .top =
+        .schedules = o->schedules, .write = o->write, .rank_by = o->rank_by,
+        .world = o->world, .units = o->units, .batch = o->batch, .top =
             (int)o->top,
         .threads = (int)o->threads, .zero = (int)o->zero, .want_mfu = o->want_mfu, .want_s = o->want_s,
         .fixed = { .t = o->tp, .p = o->pp, .c = o->cp, .e = o->ep, .micro = o->micro }, .json = o->json,

@@ -105,6 +105,7 @@ static ls_status best(const ls_plan_request *a, const ls_layout_query *q, bool b
 {
     ls_neighbour neighbour[LS_NEIGHBOURS];
     ls_sensitivity sensitivity[LS_SENSITIVITIES];
+    ls_by_flops by_flops;
     ls_plan_report r = { .q = q, .found = found, .batch_given = batch_given, .neighbour = neighbour };
     LS_TRY(ls_layout_search(q, found));
     if (found->n == 0) return nothing_fits(q, found);
@@ -112,6 +113,10 @@ static ls_status best(const ls_plan_request *a, const ls_layout_query *q, bool b
     if (a->sensitivity) {
         LS_TRY(ls_sensitivity_of(q, &found->best[0], sensitivity));
         r.sensitivity = sensitivity;
+    }
+    if (a->rank_by && strcmp(a->rank_by, "flops") == 0) {
+        LS_TRY(ls_by_flops_of(q, &by_flops));
+        r.by_flops = &by_flops;
     }
     if (a->write && *a->write) LS_TRY(write_recipe(a->write, q, &found->best[0].layout));
     if (a->json) ls_plan_json(&r, out);
@@ -125,9 +130,10 @@ ls_status ls_plan_answer(const ls_plan_request *a, const ls_llm *m, ls_text *out
     ls_topo t;
     ls_layout_query q = { .model = *m, .topo = &t, .top = a->top, .exhaustive = a->exhaustive, .fixed = a->fixed };
     char why[200];
-    if (asks_for_a_cluster(a) && ((a->write && *a->write) || a->sensitivity))
+    const bool by_flops = a->rank_by && strcmp(a->rank_by, "flops") == 0;
+    if (asks_for_a_cluster(a) && ((a->write && *a->write) || a->sensitivity || by_flops))
         return ls_fail(LS_USAGE,
-            "--write and --sensitivity are of one plan: expected them without --want-mfu, --want-step and "
+            "--write, --sensitivity and --rank-by are of one plan: expected them without --want-mfu, --want-step and "
                        "--objective cost, which compare clusters");
     LS_TRY(cluster(a, &t, &q.world));
     LS_TRY(schedules(a->schedules, &q.schedules));

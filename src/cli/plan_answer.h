@@ -5,7 +5,7 @@
 #include "lockstep/plan.h"
 
 typedef struct ls_plan_request {
-    const char *topology, *memory, *objective, *dtype, *schedules, *write; /* NULL or "": the default */
+    const char *topology, *memory, *objective, *dtype, *schedules, *write, *rank_by; /* NULL or "": the default */
     int64_t world, units, batch;
     int top, threads, zero; /* zero -1: all stages */
     double want_mfu, want_s;

@@ -139,6 +139,25 @@ ls_status ls_sensitivity_of(const ls_layout_query *q, const ls_layout_cost *best
     return st;
 }
 
+ls_status ls_by_flops_of(const ls_layout_query *q, ls_by_flops *out)
+{
+    static const double free_of_cost = 1e9; /* so many times the rate */
+    ls_layouts *room = malloc(sizeof *room);
+    if (!room) return ls_fail(LS_NO_MEMORY, "plans");
+    ls_layout_query only = *q;
+    only.top = 1, only.exhaustive = false, only.objective = LS_LEAST_TIME;
+    only.scale[LS_RES_LINKS] = only.scale[LS_RES_ADAPTERS] = only.scale[LS_RES_MEMORY_RATE] = free_of_cost;
+    only.scale[LS_RES_LATENCY] = only.scale[LS_RES_LAUNCH] = 1 / free_of_cost;
+    ls_status st = ls_layout_search(&only, room);
+    if (st == LS_OK && room->n == 0) st = ls_fail(LS_BAD_CONFIG, "no layout fits, whatever links cost");
+    if (st == LS_OK) {
+        out->ranked = room->best[0].cost.total;
+        st = ls_layout_evaluate(q, &room->best[0].layout, &out->real, NULL);
+    }
+    free(room);
+    return st;
+}
+
 /* 1, 2, 3, 4, 6, 8, 12 ... */
 static int64_t next_count(int64_t n) { return n < 2 ? n + 1 : n % 3 == 0 ? n / 3 * 4 : n / 2 * 3; }
 

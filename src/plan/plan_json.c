@@ -154,6 +154,13 @@ void ls_plan_json(const ls_plan_report *r, ls_text *t)
         }
         ls_text_add(t, "]");
     }
+    if (r->by_flops) {
+        ls_text_add(t, ", \"by_flops\": {");
+        ls_json_field(t, "ranked_s", r->by_flops->ranked);
+        ls_text_add(t, ", \"plan\": ");
+        plan(q, &r->by_flops->real, t);
+        ls_text_add(t, "}");
+    }
     certificate(r->found, t);
     ls_text_add(t, "}\n");
 }

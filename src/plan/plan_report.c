@@ -123,6 +123,21 @@ static void sensitivity(const ls_plan_report *r, ls_text *out)
     }
 }
 
+static void by_flops(const ls_plan_report *r, ls_text *out)
+{
+    const ls_layout_cost *best = &r->found->best[0], *c = &r->by_flops->real;
+    char s[32], t[32], plan[200];
+    double more = 0;
+    ls_text_add(out, "\nranked by FLOPs alone (links, adapters, memory and launches at no cost)\n");
+    ls_text_add(out, "  plan: %s\n", ls_layout_text(&c->layout, plan, sizeof plan));
+    ls_text_add(out, "  step: %s as it is ranked, %s with everything counted: %.3g times the best plan's",
+                seconds(r->by_flops->ranked, s, sizeof s), seconds(c->cost.total, t, sizeof t),
+                c->cost.total / best->cost.total);
+    const ls_step_part *p = longest(&c->cost, &best->cost, &more);
+    if (more > 0) ls_text_add(out, "; %s +%s", p->name, seconds(more, s, sizeof s));
+    ls_text_add(out, "\n");
+}
+
 static void certificate(const ls_plan_report *r, ls_text *out)
 {
     const ls_layouts *f = r->found;
@@ -214,6 +229,7 @@ void ls_plan_print(const ls_plan_report *r, ls_text *out)
     ledger(r, out);
     if (r->neighbour) neighbours(r, out);
     if (r->sensitivity) sensitivity(r, out);
+    if (r->by_flops) by_flops(r, out);
     certificate(r, out);
 }
 

@@ -27,6 +27,14 @@ typedef struct ls_sensitivity {
 enum { LS_SENSITIVITIES = LS_RES_COUNT + 1 }; /* and memory */
 ls_status ls_sensitivity_of(const ls_layout_query *q, const ls_layout_cost *best, ls_sensitivity out[LS_SENSITIVITIES]);
 
+/* The layout that is best if only operations take time: links, adapters, memory and launches cost nothing. */
+typedef struct ls_by_flops {
+    double ranked;       /* seconds of a step if so */
+    ls_layout_cost real; /* the same layout, all counted */
+} ls_by_flops;
+/* LS_BAD_CONFIG: none fits. */
+ls_status ls_by_flops_of(const ls_layout_query *q, ls_by_flops *out);
+
 /* Worlds of whole nodes, 1, 2, 3, 4, 6, 8, 12 ... of them, up to q->world, each with its best layout; n = 0: none
  * fits. */
 typedef struct ls_world_plan {
@@ -46,6 +54,7 @@ typedef struct ls_plan_report {
     const ls_neighbour *neighbour; /* NULL: not asked for */
     int nneighbours;
     const ls_sensitivity *sensitivity; /* [LS_SENSITIVITIES]; NULL: not asked for */
+    const ls_by_flops *by_flops;       /* NULL: not asked for */
     const ls_world_plan *worlds;       /* of an inverse question; NULL: none */
     int nworlds;
     double want_mfu, want_s; /* 0: not asked for */
