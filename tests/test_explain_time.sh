@@ -117,5 +117,53 @@ claim 'times of too few ranks' refused 'run/comm.json: busy: expected 2 ranks, f
 cp less.json run/comm.json
 claim 'a time that cannot be' refused 'run/comm.json: busy: rank 1: compute_s: expected a number from 0'
 explain timed.yaml -n 2 --json
-claim 'a configuration has no times' python3 -c 'import json; assert json.load(open("out"))["time"] is None'
+claim 'a configuration has no times' python3 -c 'import json; x = json.load(open("out")); assert x["time"] is None and x["failure"] is None and x["out_of_memory"] is None, x'
+
+# --- runs that failed (R176, R199): a killed rank, a link that breaks, too little memory
+fails() { # ranks, status word, rank that failed first, flags...: the launcher's report is in the run's folder, and explain begins with it
+    rm -rf run
+    timeout -k 5 100 "$lockstep" train timed.yaml -n "$1" --run.dir run "${@:4}" >train.out 2>&1 && { echo 'it did not fail'; return 1; }
+    explain run --json
+    ends_with 0 && python3 - "$@" <<'PY' || { cat train.out err; return 1; }
+import json, sys
+x, f = json.load(open('out')), json.load(open('run/failure.json'))
+r = x['failure']
+n, word, rank = int(sys.argv[1]), sys.argv[2], None if sys.argv[3] == 'none' else int(sys.argv[3])
+assert (r['code_word'], r['rank']) == (word, rank) == (f['code_word'], f.get('rank')), (r, f)
+assert r['message'] == f['message'] and f['world_size'] == x['world_size'] == n, (r, f)
+PY
+}
+recommends() { sed -n 2p out | grep -qE -- "^  recommendation: .*$1" || { sed -n 2p out; return 1; }; }
+claim 'a rank is killed in step 6' fails 3 rank-died 1 --inject kill@1:6
+claim 'with the steps before it' python3 -c 'import json; x = json.load(open("out")); assert x["failure"]["step"] == 6 and x["time"]["step_s"] > 0.2 and x["bytes"]["steps"] == 5, x'
+explain run
+claim 'a killed rank: the first line' first '^cause: failed: rank-died: rank 1 .*SIGKILL'
+claim 'a killed rank: what to do' recommends "memory is short: the plan needs [0-9.]+ MiB on rank 1, and 3 ranks were on its node; .lockstep explain zero. has"
+claim 'a rank is killed in the first step: there are no times' fails 3 rank-died 2 --inject kill@2:1
+claim 'and the plan is explained' python3 -c 'import json; x = json.load(open("out")); assert x["time"] is None and len(x["ranks"]) == 3, x'
+claim 'a rank that hangs' fails 3 rank-hung 1 --inject hang@1:4 --comm.timeout 1s
+explain run
+claim 'a rank that hangs: what to do' recommends 'look at the rank that did not answer, and at its link: .lockstep topo links. measures each pair'
+claim 'a link that falls silent' fails 2 rank-hung none --comm.transport fault:tcp,stall@1:20 --comm.timeout 1s
+explain run
+claim 'a silent link: the two ranks' first '^cause: failed: rank-hung: .*: the link from rank 1 to rank 0 is silent: '
+claim 'a link that loses a message' fails 2 protocol 0 --comm.transport fault:tcp,drop@1:25
+explain run
+claim 'a broken link: the two ranks' first '^cause: failed: protocol: rank 0: .*rank 1 .*one was lost'
+claim 'a broken link: what to do' recommends 'look at the link between the two ranks of the message'
+resumed() { # a failed run, from its checkpoint, in its own folder
+    rm -rf run
+    timeout -k 5 100 "$lockstep" train timed.yaml -n 2 --run.dir run --checkpoint.every 2 --inject kill@1:4 >train.out 2>&1
+    [ -e run/failure.json ] || { cat train.out; return 1; }
+    timeout -k 5 100 "$lockstep" train timed.yaml -n 2 --run.dir run --checkpoint.every 2 --checkpoint.resume auto >train.out 2>&1 || { cat train.out; return 1; }
+    [ ! -e run/failure.json ]
+}
+claim 'a run that went on in its folder has not failed' resumed
+claim 'a run that fails again' fails 2 protocol 0 --comm.transport fault:tcp,drop@1:25
+claim 'what is broken is said' test "$(echo '{' >run/failure.json; explain run; echo $code; cat err)" = "65
+lockstep explain: error[bad-file]: run/failure.json: line 2: string or '}' expected near end of file"
+explain timed.yaml -n 2 --memory.limit 1MiB --memory.check true
+claim 'too little memory: the first line' first '^cause: out of memory: 2 ranks on this machine need [0-9.]+ MiB, but 1.0 MiB are available; a rank.s: '
+explain timed.yaml -n 2 --memory.limit 1GiB
+claim 'enough memory' first '^timed, f32, '
 finish

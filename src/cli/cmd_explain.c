@@ -45,10 +45,16 @@ static ls_status explain_zero(ls_explain_asked *a, ls_text *out)
 
 /* --- a configuration, or a run; two of them; a topic  ------------------------------------------------------- */
 
+/* What the run has counted; NULL: it is a configuration, or the run failed in its first steps. */
+static const ls_run_counters *counted(const ls_explain_asked *a)
+{
+    return a->s.folder && a->k.steps > 0 ? &a->k : NULL;
+}
+
 static ls_explained explained_of(const ls_explain_asked *a)
 {
-    return (ls_explained){ .c = &a->o.c, .mc = &a->mc, .folder = a->s.folder, .k = a->s.folder ? &a->k : NULL,
-                           .size = a->size,
+    return (ls_explained){ .c = &a->o.c, .mc = &a->mc, .folder = a->s.folder, .k = counted(a),
+                           .failure = a->s.folder ? &a->failure : NULL, .size = a->size,
                            .nodes = (int)a->o.nodes, .node = a->node, .rank = (int)a->o.rank };
 }
 
@@ -56,7 +62,7 @@ static ls_status plan_of(ls_explain_asked *a, ls_explain_layout *l)
 {
     bool memory;
     LS_TRY(ls_explain_layout_make(&a->o.c, &a->mc, a->size, (int)a->o.nodes, a->node, l));
-    return a->s.folder ? ls_explain_check(a->s.folder, &a->k, l, &memory) : LS_OK;
+    return counted(a) ? ls_explain_check(a->s.folder, &a->k, l, &memory) : LS_OK;
 }
 
 static ls_status explain_both(ls_explain_asked *a, int argc, char **argv, ls_text *out)
@@ -67,8 +73,8 @@ static ls_status explain_both(ls_explain_asked *a, int argc, char **argv, ls_tex
     if (st == LS_OK) st = ls_explain_look(&other);
     if (st == LS_OK) st = plan_of(a, &l);
     if (st == LS_OK) st = plan_of(&other, &m);
-    const ls_explain_side left = { a->s.name, a->opts, &l, a->s.folder ? &a->k : NULL };
-    const ls_explain_side right = { other.s.name, other.opts, &m, other.s.folder ? &other.k : NULL };
+    const ls_explain_side left = { a->s.name, a->opts, &l, counted(a) };
+    const ls_explain_side right = { other.s.name, other.opts, &m, counted(&other) };
     if (st == LS_OK) st = ls_explain_compare(&left, &right, a->o.json, out);
     ls_explain_layout_free(&m);
     ls_explain_layout_free(&l);

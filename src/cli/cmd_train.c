@@ -69,7 +69,9 @@ static ls_status check_started(const ls_train_config *c)
 /* This program again, once per rank, with the same arguments. */
 static int spawn(const ls_train_config *c, int nproc, int argc, char **argv)
 {
-    const ls_launch_opts o = { .nproc = nproc, .timeout_ns = c->comm.timeout,
+    char failure[600];
+    snprintf(failure, sizeof failure, "%.500s/failure.json", c->run.dir);
+    const ls_launch_opts o = { .nproc = nproc, .failure = c->eval_only ? NULL : failure, .timeout_ns = c->comm.timeout,
                                .log_dir = *c->log_dir ? c->log_dir : NULL,
                                .events = *c->events ? c->events : NULL, .ranks_answer = true,
                                .max_restarts = (int)c->max_restarts };

@@ -8,6 +8,7 @@
 #include "base/env.h"
 #include "cli/planned.h"
 
+#define FEWEST 3 /* steady steps of a run that failed: fewer say nothing */
 #define AT(field) offsetof(ls_explain_options, field)
 
 const ls_opt ls_explain_opts[] = {
@@ -148,7 +149,15 @@ static ls_status check_subject(const ls_explain_asked *a)
 static ls_status read_run(ls_explain_asked *a, bool given)
 {
     int n;
-    LS_TRY(ls_run_counters_read(a->s.folder, &a->k));
+    LS_TRY(ls_run_failure_read(a->s.folder, &a->failure));
+    const ls_status counted = ls_run_counters_read(a->s.folder, &a->k);
+    const bool early = counted < 0 || a->k.steady < FEWEST; /* the first steps move other bytes */
+    if (early && a->failure.any && a->failure.world_size > 0) {
+        a->k = (ls_run_counters){ .world_size = a->failure.world_size };
+        return given ? ls_fail(LS_USAGE, "--ranks: %s says that the run had %d: leave it out", a->s.folder, a->failure.world_size)
+                     : LS_OK;
+    }
+    LS_TRY(counted);
     if (a->k.world_size == 0 && !given)
         return ls_fail(LS_BAD_FILE, "%s/metrics.jsonl does not say how many ranks the run had: say so by --ranks",
                        a->s.folder);

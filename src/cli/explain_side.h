@@ -35,6 +35,7 @@ typedef struct ls_explain_asked {
     ls_source source;
     ls_model_config mc;
     ls_run_counters k;
+    ls_run_failure failure; /* of a run */
     int *node;              /* of a run that says it */
     int size;               /* ranks */
     const char *adjusted;   /* what a topic has changed; static; NULL: nothing */

@@ -312,8 +312,9 @@ static void write_json(const ls_job *j, const char *host, const char *when, int 
     char coll[256], line[LS_TAIL_BYTES];
     ls_text_add(
         t,
-        "{\n  \"version\": 1,\n  \"code_word\": \"%s\",\n  \"exit_code\": %d,\n  \"generation\": %u,\n  \"t_ns\": %llu",
-        ls_status_word(j->status), code, j->page->generation, (unsigned long long)j->failed_ns);
+        "{\n  \"version\": 1,\n  \"code_word\": \"%s\",\n  \"exit_code\": %d,\n  \"generation\": %u,\n  \"t_ns\": %llu,\n  "
+        "\"world_size\": %d",
+        ls_status_word(j->status), code, j->page->generation, (unsigned long long)j->failed_ns, j->world);
     member(t, "time", when);
     member(t, "host", host);
     member(t, "message", j->message);
@@ -355,17 +356,22 @@ static void write_json(const ls_job *j, const char *host, const char *when, int 
     ls_text_add(t, "]\n}\n");
 }
 
-static void save_json(const ls_job *j, const ls_text *json)
+static void save(const char *path, const ls_text *json)
 {
     const ls_env *env = ls_env_get();
+    int fd = json->failed ? -1 : env->create(path);
+    if (fd < 0) return;
+    if (env->write(fd, json->p, json->n) != (ssize_t)json->n) ls_log(LS_LOG_WARN, "%s could not be written whole", path);
+    env->close_fd(fd);
+}
+
+/* Beside the logs; and of a job that does not go on, where its caller wants it. */
+static void save_json(const ls_job *j, const ls_text *json)
+{
     ls_text path = { 0 };
-    add_json_path(j, &path);
-    int fd = path.failed || json->failed ? -1 : env->create(path.p);
-    if (fd >= 0) {
-        if (env->write(fd, json->p, json->n) != (ssize_t)json->n)
-            ls_log(LS_LOG_WARN, "%s could not be written whole", path.p);
-        env->close_fd(fd);
-    }
+    if (j->dir) add_json_path(j, &path);
+    if (j->dir && !path.failed) save(path.p, json);
+    if (j->o->failure && !j->gens->again) save(j->o->failure, json);
     ls_text_free(&path);
 }
 
@@ -403,7 +409,7 @@ void ls_job_report(ls_job *j, ls_launch_result *out)
         snprintf(out->message, sizeof out->message, "%s", j->message);
         ls_text t = { 0 }, json = { 0 };
         if (!j->o->quiet) write_report(j, host, when, &t);
-        if (j->dir) {
+        if (j->dir || j->o->failure) {
             write_json(j, host, when, code, &json);
             save_json(j, &json);
         }

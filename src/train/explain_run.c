@@ -19,6 +19,7 @@ typedef struct answer {
     const char *folder;
     const ls_run_counters *k;
     bool memory; /* memory.json was compared */
+    char too_large[500]; /* why a configuration does not fit memory.limit; "": it fits, or there is no limit */
     ls_step_split split; /* of a run */
     /* where ranks have different samples, and nothing else divides the model, on one node; NULL elsewhere */
     const ls_zero_costs *z;
@@ -253,6 +254,8 @@ static void add_text(const answer *a, ls_text *out)
 {
     const char *why[WHY_MOST];
     const int n = semantics(a, why);
+    if (a->e->failure) ls_run_failure_text(a->e->failure, a->l, out);
+    if (*a->too_large) ls_text_add(out, "cause: out of memory: %s\n", a->too_large);
     if (a->k) ls_step_split_cause(&a->split, out);
     add_title(a, out);
     if (a->r) add_state(a, out);
@@ -353,6 +356,11 @@ static void add_json(const answer *a, ls_text *out)
     ls_text_add(out, ",\n \"time\": ");
     if (a->k) ls_step_split_json(&a->split, out);
     else ls_text_add(out, "null");
+    ls_text_add(out, ",\n \"failure\": ");
+    if (a->e->failure) ls_run_failure_json(a->e->failure, a->l, out);
+    else ls_text_add(out, "null");
+    ls_text_add(out, ", ");
+    add_string(out, "out_of_memory", *a->too_large ? a->too_large : NULL);
     ls_text_add(out, ",\n \"semantics\": [");
     for (int i = 0; i < n; i++) {
         ls_text_add(out, "%s\n  ", i ? "," : "");
@@ -387,11 +395,27 @@ static ls_status find_formulas(answer *a, const ls_model_config *mc, ls_zero_cos
     return LS_OK;
 }
 
+/* Whether a configuration fits memory.limit, by its largest rank. */
+static ls_status compare_memory(answer *a, const ls_model_config *mc)
+{
+    const ls_explain_layout *l = a->l;
+    int most = 0, here = 0;
+    if (a->folder || !a->c->memory.limit) return LS_OK;
+    for (int r = 1; r < l->size; r++)
+        if (l->rank[r].plan.total > l->rank[most].plan.total) most = r;
+    for (int r = 0; r < l->size; r++) here += l->node[r] == l->node[most];
+    const ls_memory_ranks ranks = { .size = l->size, .here = here, .rank = most, .node = l->node };
+    const ls_status st = ls_memory_check(a->c, mc, &ranks, &l->rank[most].plan);
+    if (st == LS_NO_MEMORY) snprintf(a->too_large, sizeof a->too_large, "%s", ls_last_error());
+    return st == LS_NO_MEMORY ? LS_OK : st;
+}
+
 static ls_status explain(answer *a, ls_explain_layout *l, bool json, ls_text *out)
 {
     if (a->e->rank < 0 || a->e->rank >= l->size)
         return ls_fail(LS_USAGE, "--rank: there are ranks 0 to %d, found %d", l->size - 1, a->e->rank);
-    if (a->folder) LS_TRY(ls_explain_check(a->folder, a->k, l, &a->memory));
+    if (a->k) LS_TRY(ls_explain_check(a->folder, a->k, l, &a->memory));
+    LS_TRY(compare_memory(a, a->e->mc));
     if (a->k) LS_TRY(ls_step_split_of(a->e, l, &a->split));
     if (json) add_json(a, out);
     else add_text(a, out);

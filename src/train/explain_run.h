@@ -7,10 +7,11 @@
  *   explain_run.c       the answers                explain_layout.c        a plan, rank by rank
  *   explain_counters.c  what a run has counted     explain_layout_print.c  the same as text and JSON
  *   explain_words.c     axes and collectives in words
- *   explain_time.c      where the time of a run's steps went
+ *   explain_time.c      where the time of a run's steps went       explain_failure.c   how a run ended that failed
  */
 #ifndef LS_TRAIN_EXPLAIN_RUN_H
 #define LS_TRAIN_EXPLAIN_RUN_H
+#include "train/explain_failure.h"
 #include "train/explain_layout.h"
 #include "train/explain_zero.h"
 
@@ -47,7 +48,8 @@ typedef struct ls_explained {
     const ls_train_config *c;     /* borrowed, as all here */
     const ls_model_config *mc;
     const char *folder;           /* of a run; NULL: a configuration */
-    const ls_run_counters *k;     /* NULL likewise */
+    const ls_run_counters *k;     /* NULL likewise, or of a run that failed in its first steps */
+    const ls_run_failure *failure; /* of a run; NULL: a configuration */
     int size, nodes;              /* ranks, on so many nodes with equally many each; */
     const int *node;              /* or rank r on node[r]; NULL: as `nodes` says */
     int rank;                     /* whose groups and collectives are shown as text */
