@@ -17,6 +17,13 @@ explain() {
     code=$?
 }
 
+four() { sed -n '/^in four parts$/,$p' "$1" | sed -nE 's/^  (state|axis and shape|collective and link|number): .*/\1/p' | tr '\n' ';'; }
+
+section() { sed -n "/^$1\$/,/^\$/p" out | tr -s '\n ' ' '; } # in one line
+part() { section 'in four parts' | grep -qF -- "$1: $2" || { section 'in four parts'; return 1; }; }
+asked() { section 'often asked' | grep -qE -- "$1" || { section 'often asked'; return 1; }; }
+comma() { sed -E ':a; s/^([0-9]+)([0-9]{3})/\1,\2/; ta' <<<"$1"; }
+
 # --- without a configuration a topic has a plan of its own, and needs no data
 for topic in dp tp sp cp ep pp 3d; do
     explain $topic
@@ -24,6 +31,9 @@ for topic in dp tp sp cp ep pp 3d; do
     for head in problem synchronization 'state placement' 'communication cost' 'common misunderstanding'; do
         claim "$topic: the heading $head" test "$(grep -cx "$head" out)" = 1
     done
+    axes=1
+    [ $topic = 3d ] && axes=3
+    claim "$topic: then four parts of each axis, in order (R175)" test "$(four out)" = "$(for ((i = 0; i < axes; i++)); do printf 'state;axis and shape;collective and link;number;'; done)"
     claim "$topic: nothing on stderr" test ! -s err
 done
 claim 'no run, and no data, came of it' test ! -e runs -a ! -e .cache
@@ -41,6 +51,14 @@ claim 'tp: calls and bytes forward' prints "^  tp 0, 1 +all_reduce +leave +$((2 
 claim 'tp: and backward' prints "^  tp 0, 1 +all_reduce +enter backward +$((2 * 7)) +$((2 * 7 * 2 * 32 * 32 * 4)) "
 claim 'tp: the formula' prints '\(2 L \+ 1\) \+ \(2 L \+ 1\) = 14 per micro-batch, 28 per'
 claim 'tp: why it stays in a node' prints '"Tensor parallelism scales over any link." Its 32 calls take [0-9.]+ times as long over a network'
+# with C = 32: matrices, 257 rows of the vocabulary, of which a rank has 129 at most, biases by columns, what each rank has whole
+matrices=$((3 * 12 * 32 * 32)) columns=$((3 * (96 + 128))) whole=$((3 * (2 * 32 + 4 * 32) + 32 * 32 + 2 * 32))
+parameters=$((matrices + 257 * 32 + columns + whole))
+claim 'tp in four parts: state' part state "each layer: heads, width of the mlp, vocabulary; rank 0 stores $(comma $(((matrices + columns) / 2 + 129 * 32 + whole))) of $(comma $parameters) parameters and updates "
+claim 'tp in four parts: axis and shape' part 'axis and shape' 'tp 2; inputs: nothing: the same samples on each rank; a micro-batch of rank 0 is [2, 32, 32].'
+claim 'tp in four parts: collective and link' part 'collective and link' "mostly all_reduce (leave), 14 calls with $(comma $((14 * 2 * 32 * 32 * 4))) bytes in group tp 0, 1, in memory of one node; between two products: exposed."
+# and for the loss of each of 2 micro-batches two floats and two doubles of each of 64 tokens: a ring of two sends what it sums
+claim 'tp in four parts: number' part number "32 calls, in which rank 0 sends $(comma $((28 * 2 * 32 * 32 * 4 + 2 * 64 * (8 + 16)))) bytes per step: "
 explain tp gpt2.yaml
 claim 'tp: a configuration without the axis' prints '^the configuration does not have this axis: shown with parallel.tp 2$'
 explain tp moe.yaml --parallel.tp 2
@@ -96,7 +114,14 @@ claim '3d: inputs or model state, by axis' prints '^  tp: inputs: nothing: the s
 claim '3d: what is wrong with any layout' prints '"It does not matter which ranks form which axis." If only dp crosses the network'
 explain dp gpt2.yaml -n 4
 claim 'dp: why gradients' prints 'Why gradients, and not parameters: the update of adamw is not'
+indexed=$(sed -nE '/^## Said in interviews/,$ s/^\|.*\| (`lockstep lab [^`]*`) \|$/\1/p' "$source_dir/labs/README.md")
+claim 'dp: what is often asked, with the commands of the index (R200)' test "$(section 'often asked' | grep -oE '`lockstep lab [^`]*`')" = "$indexed"
+claim 'which are six' test "$(wc -l <<<"$indexed")" = 6
+claim 'dp: bytes of no_sync: those of two micro-batches would be twice those of one' asked 'Gradients of 1 micro-batch per step'
+explain dp gpt2.yaml -n 4 --train.micro_batch 1
+claim 'dp: several micro-batches are summed once' asked "Gradients of 2 micro-batches per step are accumulated, .*: $(comma $((2 * 3 * parameters))) bytes, and not $(comma $((4 * 3 * parameters)))\."
 explain zero gpt2.yaml -n 4
+claim 'zero: four parts' test "$(four out)" = 'state;axis and shape;collective and link;number;'
 claim 'zero: the headings' test "$(grep -cxE 'problem|synchronization|state placement|communication cost|common misunderstanding' out)" = 5
 claim 'zero: the peak has what is not sharded' prints '"With stage 3 memory is no problem." The peak of rank 0 is [0-9,]+ bytes with stage 3 and [0-9,]+ with'
 

@@ -98,4 +98,4 @@ static ls_status print(const ls_topic_of *t, ls_text *out)
 }
 
 const ls_topic ls_topic_3d = { .name = "3d", .title = "several axes at once", .plan = plan, .ranks = 8,
-                               .print = print };
+                               .print = print, .axis = LS_AXES };

@@ -133,4 +133,4 @@ static ls_status print(const ls_topic_of *t, ls_text *out)
 
 const ls_topic ls_topic_cp = { .name = "cp", .title = "context parallelism (cp)", .plan = plan, .ranks = 4,
                                .adjust = divide_sequences,
-                               .print = print };
+                               .print = print, .axis = LS_AXIS_CP };

@@ -8,6 +8,35 @@ static const char *const plan[] = { "model.name", "gpt2", "model.preset", "gpt2"
                                     "train.global_batch", "8", "train.micro_batch", "1",
                                     "optim.name", "adamw", NULL };
 
+/* What is often said of data parallelism, with the numbers of this plan and a command that shows it. */
+static void add_asked(const ls_topic_of *t, const ls_axis_cost *dp, ls_text *out)
+{
+    char a[32], b[32], c[32];
+    const ls_explain_rank *r = &t->l->rank[0];
+    const int W = t->l->plan.size[LS_AXIS_DP], m = t->l->plan.micro_batches;
+    const double P = 4.0 * (double)(r->dense.here + r->experts.here);
+    const size_t *bytes = r->plan.bytes;
+    const double state = (double)(bytes[LS_MEM_PARAM] + bytes[LS_MEM_GRAD] + bytes[LS_MEM_OPTIM]);
+    ls_topic_say(out, "How does DDP hide communication? Backward goes on while a bucket is summed: of %llu call%s per step "
+                      "the last one has nothing to hide behind. `lockstep lab 1 --claim 6`", (unsigned long long)dp->calls,
+                 dp->calls == 1 ? "" : "s");
+    ls_topic_say(out, "DDP or DataParallel? DDP has one process per device, DataParallel threads of one process, of which "
+                      "one sends parameters to all and adds up their gradients: %s bytes through it, and %s through each "
+                      "rank of DDP. `lockstep lab 10 --claim 11,11b`",
+                 ls_number_text(2.0 * (W - 1) * P, 0, a, sizeof a), ls_number_text(dp->sent, 0, b, sizeof b));
+    ls_topic_say(out, "FSDP or DDP? FSDP if parameters, gradients and optimizer state, %s bytes per rank, do not fit: "
+                      "stage 3 stores about %s. `lockstep lab 2 --claim 8`",
+                 ls_number_text(state, 0, a, sizeof a), ls_number_text(state / W, 0, b, sizeof b));
+    ls_topic_say(out, "How many bytes does an all_reduce move? A rank of a ring sends 2 (W-1)/W of the vector: %s bytes with "
+                      "%d ranks, and never more than %s. `lockstep lab 10 --claim 10`",
+                 ls_number_text(2.0 * (W - 1) / W * P, 0, a, sizeof a), W, ls_number_text(2.0 * P, 0, b, sizeof b));
+    ls_topic_say(out, "What does no_sync do? Gradients of %d micro-batch%s per step are accumulated, and only the last one's "
+                      "backward sums them over the ranks: %s bytes, and not %s. `lockstep lab 1 --claim 14,14b`", m,
+                 m == 1 ? "" : "es", ls_number_text(dp->sent, 0, a, sizeof a), ls_number_text(m * dp->sent, 0, c, sizeof c));
+    ls_topic_say(out, "torchrun or spawn? Both start a process per rank; torchrun also restarts all of them if one is lost. "
+                      "`lockstep lab 10 --claim 12`");
+}
+
 static ls_status print(const ls_topic_of *t, ls_text *out)
 {
     char b[32], c[32], ms[32], alpha[32];
@@ -53,11 +82,13 @@ static ls_status print(const ls_topic_of *t, ls_text *out)
                     ls_topic_ms(2.0 * (w - 1) / w * P * net->beta_ns, ms, sizeof ms),
                     ls_topic_ms(2.0 * (w - 1) * net->alpha_ns * (double)dp.calls, alpha, sizeof alpha));
     ls_topic_say(out, "Times are those of a ring over a network, by costs of %s.", t->cost_from);
+    ls_topic_head(LS_TOPIC_ASKED, out);
+    add_asked(t, &dp, out);
     return LS_OK;
 }
 
 const ls_topic ls_topic_dp = { .name = "dp", .title = "data parallelism (dp)", .plan = plan, .ranks = 4,
-                               .print = print };
+                               .print = print, .axis = LS_AXIS_DP };
 
 /* --- the stages of ZeRO ------------------------------------------------------------------------------------- */
 
@@ -66,6 +97,36 @@ static const ls_zero_column *column_of(const ls_zero_costs *z, int stage)
     for (int i = 0; i < z->n; i++)
         if (z->column[i].stage == stage && !*z->column[i].refused) return &z->column[i];
     return NULL;
+}
+
+static uint64_t moved(const ls_zero_column *c)
+{
+    uint64_t sum = 0;
+    for (int i = 0; i < LS_ZERO_TRAVELS; i++) sum += c->rank[0].counted[i];
+    return sum;
+}
+
+static size_t stored(const ls_zero_column *c)
+{
+    const size_t *bytes = c->rank[0].plan.bytes;
+    return bytes[LS_MEM_PARAM] + bytes[LS_MEM_GRAD] + bytes[LS_MEM_OPTIM];
+}
+
+static void add_zero_four(const ls_zero_costs *z, const ls_zero_column *none, const ls_zero_column *all, ls_text *out)
+{
+    char a[32], b[32], c[32], d[32];
+    ls_topic_head(LS_TOPIC_FOUR, out);
+    ls_topic_say(out, "state: optimizer state with stage 1, gradients too with 2, parameters too with 3.");
+    ls_topic_say(out, "axis and shape: dp %d; of each parameter a shard of whole rows, on %d ranks.", z->size, z->size / z->sets);
+    ls_topic_say(out, "collective and link: reduce_scatter of gradients, all_gather of values, in place of all_reduce; in "
+                      "memory of one node.");
+    if (none && all)
+        ls_topic_say(out, "number: rank 0 stores %s bytes of these with stage 0 and %s with stage 3, and moves %s and %s "
+                          "bytes per step.", ls_number_text((double)stored(none), 0, a, sizeof a),
+                     ls_number_text((double)stored(all), 0, b, sizeof b),
+                     ls_number_text((double)moved(none), 0, c, sizeof c),
+                     ls_number_text((double)moved(all), 0, d, sizeof d));
+    else ls_topic_say(out, "number: the tables above have those of the stages that were asked for.");
 }
 
 void ls_topic_zero(const ls_zero_costs *z, ls_text *out)
@@ -92,6 +153,7 @@ void ls_topic_zero(const ls_zero_costs *z, ls_text *out)
     if (!none || !all) {
         ls_topic_say(out, "\"With stage 3 memory is no problem.\" Activations, and the values and gradients of "
                           "units in use, are not sharded.");
+        add_zero_four(z, none, all, out);
         return;
     }
     const ls_memory_plan *p = &none->rank[0].plan, *q = &all->rank[0].plan;
@@ -102,4 +164,5 @@ void ls_topic_zero(const ls_zero_costs *z, ls_text *out)
                  ls_number_text((double)q->total, 0, a, sizeof a), ls_number_text((double)p->total, 0, b, sizeof b),
                  z->size,
                  100.0 * (double)q->bytes[LS_MEM_ACT] / (double)q->total);
+    add_zero_four(z, none, all, out);
 }

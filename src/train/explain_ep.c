@@ -87,4 +87,4 @@ static ls_status print(const ls_topic_of *t, ls_text *out)
 
 const ls_topic ls_topic_ep = { .name = "ep", .title = "expert parallelism (ep)", .plan = plan, .ranks = 4,
                                .adjust = divide_experts,
-                               .print = print };
+                               .print = print, .axis = LS_AXIS_EP };

@@ -111,4 +111,4 @@ static ls_status print(const ls_topic_of *t, ls_text *out)
 
 const ls_topic ls_topic_pp = { .name = "pp", .title = "pipeline parallelism (pp)", .plan = plan, .ranks = 4,
                                .adjust = divide_model,
-                               .print = print };
+                               .print = print, .axis = LS_AXIS_PP };

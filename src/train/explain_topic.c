@@ -39,6 +39,15 @@ static void add_title(const ls_topic *topic, const ls_topic_of *t, ls_text *out)
                 ls_explain_axes(t->l, axes, sizeof axes), (long long)t->c->zero.stage);
 }
 
+/* What to say of a topic, in the order state, axis and shape, collective and link, number. */
+static void add_four(const ls_topic *topic, const ls_topic_of *t, ls_text *out)
+{
+    ls_topic_head(LS_TOPIC_FOUR, out);
+    for (int a = LS_AXES - 1; a >= 0; a--)
+        if (topic->axis == LS_AXES ? t->l->plan.size[a] > 1 : topic->axis == (ls_axis)a)
+            ls_topic_four(t, (ls_axis)a, out);
+}
+
 ls_status ls_topic_print(const ls_topic *topic, const ls_train_config *c, const ls_model_config *mc, int size,
                          ls_text *out)
 {
@@ -49,6 +58,7 @@ ls_status ls_topic_print(const ls_topic *topic, const ls_train_config *c, const 
     if (st == LS_OK) {
         add_title(topic, &t, out);
         st = topic->print(&t, out);
+        if (st == LS_OK) add_four(topic, &t, out);
     }
     ls_explain_layout_free(&l);
     return st;

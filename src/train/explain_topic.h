@@ -3,6 +3,7 @@
  *
  *   explain_topic.c   the list of topics
  *   explain_topic_parts.c  what their texts share
+ *   explain_four.c    the end of each text: state, axis and shape, collective and link, number
  *   explain_dp.c      dp, and the five headings of `explain zero`
  *   explain_tp.c      tp and sp: a layer with the shapes of its parts
  *   explain_cp.c      cp: the work of each rank
@@ -36,6 +37,7 @@ typedef struct ls_topic {
      * NULL: nothing. */
     const char *(*adjust)(ls_train_config *c);
     ls_status (*print)(const ls_topic_of *t, ls_text *out);
+    ls_axis axis;            /* that it is about; LS_AXES: all that the plan has */
 } ls_topic;
 
 extern const ls_topic *const ls_topics[]; /* NULL-ended */
@@ -56,7 +58,8 @@ void ls_topic_zero(const ls_zero_costs *z, ls_text *out);
 /* --- what their texts share --------------------------------------------------------------------------------- */
 
 typedef enum ls_topic_part {
-    LS_TOPIC_PROBLEM, LS_TOPIC_SYNC, LS_TOPIC_STATE, LS_TOPIC_COST, LS_TOPIC_MISTAKE
+    LS_TOPIC_PROBLEM, LS_TOPIC_SYNC, LS_TOPIC_STATE, LS_TOPIC_COST, LS_TOPIC_MISTAKE, LS_TOPIC_ASKED,
+    LS_TOPIC_FOUR
 } ls_topic_part;
 /* A heading. */
 void ls_topic_head(ls_topic_part part, ls_text *out);
@@ -64,6 +67,9 @@ void ls_topic_head(ls_topic_part part, ls_text *out);
 void ls_topic_say(ls_text *out, const char *fmt, ...) LS_PRINTF(2, 3);
 /* The collectives of rank 0 that are for an axis, and their total. */
 void ls_topic_calls(const ls_topic_of *t, ls_axis axis, ls_text *out);
+
+/* explain_four.c: an axis in four sentences, about state, axis and shape, collective and link, number. */
+void ls_topic_four(const ls_topic_of *t, ls_axis axis, ls_text *out);
 
 /* What an axis costs rank 0 per step. */
 typedef struct ls_axis_cost {

@@ -10,7 +10,7 @@
 void ls_topic_head(ls_topic_part part, ls_text *out)
 {
     static const char *const head[] = { "problem", "synchronization", "state placement", "communication cost",
-                                        "common misunderstanding" };
+                                        "common misunderstanding", "often asked", "in four parts" };
     ls_text_add(out, "\n%s\n", head[part]);
 }
 

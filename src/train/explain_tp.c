@@ -233,7 +233,7 @@ static ls_status print_sp(const ls_topic_of *t, ls_text *out)
 
 const ls_topic ls_topic_tp = { .name = "tp", .title = "tensor parallelism (tp)", .plan = plan, .ranks = 4,
                                .adjust = divide_layers,
-                               .print = print_tp };
+                               .print = print_tp, .axis = LS_AXIS_TP };
 const ls_topic ls_topic_sp = { .name = "sp", .title = "sequence parallelism (sp), a part of tensor parallelism",
                                .plan = wide_plan, .ranks = 4,
-                               .adjust = divide_sequences_too, .print = print_sp };
+                               .adjust = divide_sequences_too, .print = print_sp, .axis = LS_AXIS_TP };
