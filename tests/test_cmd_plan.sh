@@ -40,6 +40,7 @@ of_flops=(llama3-70b --topology a100-8 --world 128 --batch 128)
 plan "${of_flops[@]}" --rank-by flops --json >flops.json
 plan "${of_flops[@]}" --rank-by flops >flops.txt
 claim 'ranked by FLOPs: shorter as ranked, longer in full, than the best plan' test "$(json flops.json '(lambda f, b: f["ranked_s"] < b < f["plan"]["step_s"])(j["by_flops"], j["plans"][0]["step_s"])')" = True
+claim 'what travels costs nothing there, and most of its step here' test "$(json flops.json '(lambda f, b: f > 5 * b)(*(sum(p["parts_s"][k] for k in ("tensor", "exchange", "hops", "data")) for p in (j["by_flops"]["plan"], j["plans"][0])))')" = True
 claim 'as ranked nothing travels: it is no more than the parts that compute' test "$(json flops.json '(lambda f: f["ranked_s"] <= sum(f["plan"]["parts_s"][k] for k in ("compute", "recompute", "bubble", "overhead")))(j["by_flops"])')" = True
 claim 'it has all parts of a step' test "$(json flops.json '(lambda p: abs(sum(p["parts_s"].values()) - p["step_s"]) <= 1e-12 * p["step_s"])(j["by_flops"]["plan"])')" = True
 degrees=$(json flops.json '" ".join("--%s %d" % (k, j["by_flops"]["plan"][k.replace("-", "_")]) for k in ("tp", "pp", "cp", "zero", "micro-batch"))')
