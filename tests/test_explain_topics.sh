@@ -1,6 +1,6 @@
 #!/bin/bash
 # test_explain_topics.sh -- `lockstep explain TOPIC`: each way to divide a model under five headings, with numbers that closed forms
-# give, too (R115, R117, R131, R136, R148, R149, R153, R195-R197, R205-R210, R238); and `explain --compare`.
+# give, too (R115, R117, R131, R136, R148, R149, R153, R175, R195-R197, R200, R202-R214, R238); and `explain --compare`.
 #
 #   tests/test_explain_topics.sh BUILD
 . "$(dirname "$0")/harness_train.sh"
@@ -21,7 +21,8 @@ four() { sed -n '/^in four parts$/,$p' "$1" | sed -nE 's/^  (state|axis and shap
 
 section() { sed -n "/^$1\$/,/^\$/p" out | tr -s '\n ' ' '; } # in one line
 part() { section 'in four parts' | grep -qF -- "$1: $2" || { section 'in four parts'; return 1; }; }
-asked() { section 'often asked' | grep -qE -- "$1" || { section 'often asked'; return 1; }; }
+section_has() { section "$1" | grep -qE -- "$2" || { section "$1"; return 1; }; }
+asked() { section_has 'often asked' "$1"; }
 comma() { sed -E ':a; s/^([0-9]+)([0-9]{3})/\1,\2/; ta' <<<"$1"; }
 
 # --- without a configuration a topic has a plan of its own, and needs no data
@@ -114,6 +115,21 @@ claim '3d: inputs or model state, by axis' prints '^  tp: inputs: nothing: the s
 claim '3d: what is wrong with any layout' prints '"It does not matter which ranks form which axis." If only dp crosses the network'
 explain dp gpt2.yaml -n 4
 claim 'dp: why gradients' prints 'Why gradients, and not parameters: the update of adamw is not'
+mistakes() { section_has 'common misunderstanding' "$1"; }
+for w in 2 8 128; do # R203, R33, R34: samples per rank fall, bytes do not
+    bytes=$(awk -v w="$w" -v p="$parameters" 'BEGIN { printf "%.0f", 2 * (w - 1) / w * 4 * p }')
+    claim "dp does not scale for ever: $w ranks" prints "^ +$w +$(awk -v w="$w" 'BEGIN { printf "%.3g", 8 / w }') +$(comma "$bytes") "
+done
+claim 'dp: no rank is a master: bytes through it, and through each rank of a ring (R204)' asked "DataParallel threads of one process, .*: $(comma $((2 * 3 * 4 * parameters))) bytes through it, and $(comma $((6 * parameters))) through each"
+claim 'dp: samples differ, model state does not (R213, R214)' section_has 'state placement' 'Samples differ from rank to rank. Parameters, gradients and optimizer state, .* are the same on each rank; ZeRO shards them'
+claim 'dp: sums begin in backward (R213)' prints '^  world +all_reduce +bucket +1 +[0-9]+ +[0-9]+  in backward: the last bucket is exposed$'
+claim 'dp: TCP is slower than memory (R211)' mistakes '"Plain TCP is enough." The calls of a step take [0-9.]+ us in memory, [0-9.]+ (us|ms) by TCP within a machine and [0-9.]+ ms over'
+claim 'dp: and by how much' python3 - "$(section 'common misunderstanding')" <<'PY'
+import re, sys
+at = [float(v) * (1 if u == 'us' else 1e3) for v, u in re.findall(r'([0-9.]+) (us|ms) (?:in memory|by TCP|over a)', sys.argv[1])]
+assert len(at) == 3 and at[0] < at[1] < at[2], (at, sys.argv[1])
+PY
+claim 'dp: what else decides has commands (R212)' mistakes '`lockstep tune buckets`, a slow link `lockstep topo links`, a slow rank or loader `lockstep explain RUN`'
 indexed=$(sed -nE '/^## Said in interviews/,$ s/^\|.*\| (`lockstep lab [^`]*`) \|$/\1/p' "$source_dir/labs/README.md")
 claim 'dp: what is often asked, with the commands of the index (R200)' test "$(section 'often asked' | grep -oE '`lockstep lab [^`]*`')" = "$indexed"
 claim 'which are six' test "$(wc -l <<<"$indexed")" = 6

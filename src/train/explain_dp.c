@@ -82,6 +82,13 @@ static ls_status print(const ls_topic_of *t, ls_text *out)
                     ls_topic_ms(2.0 * (w - 1) / w * P * net->beta_ns, ms, sizeof ms),
                     ls_topic_ms(2.0 * (w - 1) * net->alpha_ns * (double)dp.calls, alpha, sizeof alpha));
     ls_topic_say(out, "Times are those of a ring over a network, by costs of %s.", t->cost_from);
+    ls_topic_say(out, "\"Plain TCP is enough.\" The calls of a step take %s in memory, %s by TCP within a machine and %s over "
+                      "a network. `lockstep topo links` measures your links.",
+                 ls_topic_ms(dp.ns[LS_LEVEL_MEMORY], b, sizeof b), ls_topic_ms(dp.ns[LS_LEVEL_LOOPBACK], c, sizeof c),
+                 ls_topic_ms(dp.ns[LS_LEVEL_NETWORK], ms, sizeof ms));
+    ls_topic_say(out, "\"Only the algorithm matters.\" Here it is the same in every line of the table. What else decides has "
+                      "commands of its own: the bucket cap `lockstep tune buckets`, a slow link `lockstep topo links`, a slow "
+                      "rank or loader `lockstep explain RUN`.");
     ls_topic_head(LS_TOPIC_ASKED, out);
     add_asked(t, &dp, out);
     return LS_OK;
