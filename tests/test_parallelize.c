@@ -263,7 +263,7 @@ static ls_status one_by_one(ls_world *w, const ls_plan *p, ls_arena *own, size_t
 {
     const ls_tape_mode mode = { .dtype = p->dtype, .recompute = p->recompute };
     *out = (ls_parallel){ 0 };
-    LS_TRY(ls_mesh_create(w, p->size, &out->mesh));
+    LS_TRY(ls_mesh_create(w, p->size, NULL, &out->mesh));
     LS_TRY(ls_model_create(&gpt2, &out->model));
     *tape_bytes = ls_model_tape_bytes_in(out->model, B, T, &mode);
     LS_TRY(ls_ddp_bind(ls_world_group(w), &out->model->params, &p->ddp, p->dtype, own));

@@ -29,6 +29,7 @@ extern "C" {
  * micro_batch and micro_batches. */
 typedef struct ls_plan {
     int size[LS_AXES];       /* ranks along each axis of the mesh */
+    int order[LS_AXES];      /* its axes, the slowest first (ls_mesh_order); zeros: pp, dp, ep, cp, tp */
     const char *dp;          /* a strategy by name: "ddp", "fsdp", or one of own_dp, with a ddp.zero_stage that it has;
                                 NULL: chosen by ddp.zero_stage */
     const ls_dp_strategy *const *own_dp; /* borrowed, ends with NULL: strategies written against the sources, looked up

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/place.h"
 #include "lockstep/launch.h"
 #include "train/config.h"
 #include "train/memory.h"
@@ -111,6 +112,14 @@ static int train_threads(const ls_train_config *c, ls_opts *o, int nproc)
     return st < 0 ? ls_cli_fail("train", st) : 0;
 }
 
+/* Nodes of the job, by the launcher that has started this rank. */
+static int nodes_here(void)
+{
+    const char *n = getenv("GROUP_WORLD_SIZE");
+    const long nodes = n ? strtol(n, NULL, 10) : 1;
+    return nodes >= 1 && nodes <= 65536 ? (int)nodes : 1;
+}
+
 static int train(const ls_train_config *c, ls_opts *o, int argc, char **argv)
 {
     const int nproc = ls_train_ranks(c);
@@ -125,6 +134,7 @@ static int train(const ls_train_config *c, ls_opts *o, int argc, char **argv)
     if (!launched) {
         /* before any rank starts: one message instead of one a rank */
         if ((st = ls_train_config_check(c, nproc)) < 0) return ls_cli_fail("train", st);
+        if ((st = ls_cli_place(o, c, nproc, 1)) < 0) return ls_cli_fail("train", st);
         if (!c->eval_only && !ls_resume_in_place(c) && (st = ls_rundir_check(c->run.dir)) < 0) return ls_cli_fail("train", st);
         if (strcmp(c->ranks_as, "threads") == 0) return train_threads(c, o, nproc);
         const bool watched = *c->events || *c->log_dir || c->max_restarts; /* by a launcher, a single rank too */
@@ -138,6 +148,7 @@ static int train(const ls_train_config *c, ls_opts *o, int argc, char **argv)
         st = check_started(c);
         if (st == LS_OK) st = ls_train_config_check(c, size);
         if (st == LS_OK) st = ls_source_prepare(c);
+        if (st == LS_OK) st = ls_cli_place(o, c, size, nodes_here());
         if (st < 0) return ls_cli_fail_alike("train", st, argc, argv);
     }
     ls_train_result result;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/env.h"
+#include "cli/place.h"
 #include "cli/planned.h"
 
 #define FEWEST 3 /* steady steps of a run that failed: fewer say nothing */
@@ -215,6 +216,7 @@ ls_status ls_explain_look(ls_explain_asked *a)
         if (a->s.folder) LS_TRY(read_run(a, given));
         a->size = a->k.world_size > 0 ? a->k.world_size : ranks_of(a, given);
         LS_TRY(ls_train_config_check(&a->o.c, a->size)); /* before data are looked for */
+        if (!a->s.folder) LS_TRY(ls_cli_place(a->opts, &a->o.c, a->size, (int)a->o.nodes));
     }
     if (!needs_no_data(a)) return ls_train_model(&a->o.c, &a->source, &a->mc);
     a->mc = (ls_model_config){ .name = a->o.c.model.name, .seed = (uint64_t)a->o.c.train.seed };

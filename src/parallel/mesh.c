@@ -10,20 +10,77 @@ static const char *const names[LS_AXES] = { "pp", "dp", "ep", "cp", "tp" };
 
 const char *ls_axis_name(ls_axis axis) { return names[axis]; }
 
-void ls_mesh_coord(const int size[LS_AXES], int rank, int coord[LS_AXES])
+/* --- which rank is where ----------------------------------------------------------------- */
+
+ls_axis ls_mesh_axis(ls_mesh_order order, int i) { return (ls_axis)(order && order[0] != order[1] ? order[i] : i); }
+
+ls_status ls_mesh_order_read(const char *text, int order[LS_AXES], int *named)
 {
-    for (int a = LS_AXES - 1; a >= 0; a--) {
-        coord[a] = rank % size[a];
-        rank /= size[a];
+    int found[LS_AXES], n = 0, at = 0;
+    unsigned seen = 0;
+    for (const char *p = text; *p;) {
+        char word[16];
+        const size_t len = strcspn(p, "-");
+        int a = 0;
+        snprintf(word, sizeof word, "%.*s", (int)(len < 15 ? len : 15), p);
+        while (a < LS_AXES && strcmp(names[a], word) != 0) a++;
+        if (a == LS_AXES)
+            return ls_fail(LS_BAD_CONFIG, "order %s: there is no axis '%s': expected pp, dp, ep, cp and tp with - between them, "
+                           "the slowest first", text, word);
+        if (seen & LS_ALONG(a)) return ls_fail(LS_BAD_CONFIG, "order %s: %s is there twice", text, word);
+        seen |= LS_ALONG(a);
+        found[n++] = a;
+        p += len + (p[len] == '-');
+    }
+    for (int a = 0; a < LS_AXES; a++)
+        if (!(seen & LS_ALONG(a))) order[at++] = a;
+    for (int i = 0; i < n; i++) order[at++] = found[i];
+    *named = n;
+    return LS_OK;
+}
+
+void ls_mesh_strides(const int size[LS_AXES], ls_mesh_order order, int stride[LS_AXES])
+{
+    int next = 1;
+    for (int i = LS_AXES - 1; i >= 0; i--) {
+        const ls_axis a = ls_mesh_axis(order, i);
+        stride[a] = next;
+        next *= size[a];
     }
 }
 
-void ls_mesh_batch(const int size[LS_AXES], int rank, int *index, int *count)
+void ls_mesh_coord(const int size[LS_AXES], ls_mesh_order order, int rank, int coord[LS_AXES])
+{
+    int stride[LS_AXES];
+    ls_mesh_strides(size, order, stride);
+    for (int a = 0; a < LS_AXES; a++) coord[a] = rank / stride[a] % size[a];
+}
+
+void ls_mesh_place(const int size[LS_AXES], ls_mesh_order order, int rank, unsigned along, int *place, int *count)
 {
     int coord[LS_AXES];
-    ls_mesh_coord(size, rank, coord);
-    *index = coord[LS_AXIS_DP] * size[LS_AXIS_EP] + coord[LS_AXIS_EP];
-    *count = size[LS_AXIS_DP] * size[LS_AXIS_EP];
+    ls_mesh_coord(size, order, rank, coord);
+    *place = 0, *count = 1;
+    for (int i = 0; i < LS_AXES; i++) {
+        const ls_axis a = ls_mesh_axis(order, i);
+        if (!(along & LS_ALONG(a))) continue;
+        *place = *place * size[a] + coord[a];
+        *count *= size[a];
+    }
+}
+
+int ls_mesh_at(const int size[LS_AXES], ls_mesh_order order, int rank, unsigned along, int place)
+{
+    int coord[LS_AXES], stride[LS_AXES];
+    ls_mesh_coord(size, order, rank, coord);
+    ls_mesh_strides(size, order, stride);
+    for (int i = LS_AXES - 1; i >= 0; i--) {
+        const ls_axis a = ls_mesh_axis(order, i);
+        if (!(along & LS_ALONG(a))) continue;
+        rank += (place % size[a] - coord[a]) * stride[a];
+        place /= size[a];
+    }
+    return rank;
 }
 
 /* --- does it fit ------------------------------------------------------------------------- */
@@ -85,9 +142,6 @@ ls_status ls_mesh_check(const int size[LS_AXES], int world_size)
 
 /* --- groups --------------------------------------------------------------------------------- */
 
-/* Axes along which the members of a group differ, a bit each. */
-#define ALONG(a) (1u << (a))
-
 typedef struct maker {
     ls_mesh *m;
     unsigned along[LS_MESH_GROUPS]; /* of m->owned[] */
@@ -97,7 +151,7 @@ static unsigned wide(const ls_mesh *m)
 {
     unsigned mask = 0;
     for (int a = 0; a < LS_AXES; a++)
-        if (m->size[a] > 1) mask |= ALONG(a);
+        if (m->size[a] > 1) mask |= LS_ALONG(a);
     return mask;
 }
 
@@ -112,8 +166,8 @@ static int color_of(const void *arg, int rank)
 {
     const lines *l = arg;
     int coord[LS_AXES], r = 0;
-    ls_mesh_coord(l->m->size, rank, coord);
-    for (int a = 0; a < LS_AXES; a++) r = r * l->m->size[a] + (l->along & ALONG(a) ? 0 : coord[a]);
+    ls_mesh_coord(l->m->size, l->m->order, rank, coord);
+    for (int a = 0; a < LS_AXES; a++) r = r * l->m->size[a] + (l->along & LS_ALONG(a) ? 0 : coord[a]);
     return r;
 }
 
@@ -122,7 +176,7 @@ static int ends_of(const void *arg, int rank)
 {
     const lines *l = arg;
     int coord[LS_AXES];
-    ls_mesh_coord(l->m->size, rank, coord);
+    ls_mesh_coord(l->m->size, l->m->order, rank, coord);
     const int at = coord[LS_AXIS_PP];
     return at == 0 || at == l->m->size[LS_AXIS_PP] - 1 ? color_of(arg, rank) : -1;
 }
@@ -133,7 +187,7 @@ static const char *name_of(unsigned along, char buf[16])
     size_t n = 0;
     buf[0] = 0;
     for (int a = 0; a < LS_AXES; a++)
-        if (along & ALONG(a)) n += (size_t)snprintf(buf + n, 16 - n, "%s%s", n ? "-" : "", names[a]);
+        if (along & LS_ALONG(a)) n += (size_t)snprintf(buf + n, 16 - n, "%s%s", n ? "-" : "", names[a]);
     return n ? buf : "self";
 }
 
@@ -161,7 +215,7 @@ static ls_status make(maker *k, unsigned along, ls_group **out)
 static ls_status make_embedding(ls_mesh *m)
 {
     if (m->size[LS_AXIS_PP] == 1) return LS_OK;
-    const lines stages = { m, ALONG(LS_AXIS_PP) };
+    const lines stages = { m, LS_ALONG(LS_AXIS_PP) };
     LS_TRY(ls_group_split_by(ls_world_group(m->w), ends_of, &stages, "embedding", &m->embedding));
     if (m->embedding) m->owned[m->nowned++] = m->embedding;
     return LS_OK;
@@ -170,21 +224,22 @@ static ls_status make_embedding(ls_mesh *m)
 static ls_status make_groups(ls_mesh *m)
 {
     maker k = { .m = m };
-    for (int a = 0; a < LS_AXES; a++) LS_TRY(make(&k, ALONG(a), &m->axis[a]));
-    const unsigned batch = ALONG(LS_AXIS_DP) | ALONG(LS_AXIS_EP);
+    for (int a = 0; a < LS_AXES; a++) LS_TRY(make(&k, LS_ALONG(a), &m->axis[a]));
+    const unsigned batch = LS_ALONG(LS_AXIS_DP) | LS_ALONG(LS_AXIS_EP);
     LS_TRY(make(&k, batch, &m->batch));
-    LS_TRY(make(&k, batch | ALONG(LS_AXIS_CP), &m->replicas));
-    LS_TRY(make(&k, ALONG(LS_AXIS_DP) | ALONG(LS_AXIS_CP), &m->expert_replicas));
+    LS_TRY(make(&k, batch | LS_ALONG(LS_AXIS_CP), &m->replicas));
+    LS_TRY(make(&k, LS_ALONG(LS_AXIS_DP) | LS_ALONG(LS_AXIS_CP), &m->expert_replicas));
     return make_embedding(m);
 }
 
-ls_status ls_mesh_create(ls_world *w, const int size[LS_AXES], ls_mesh *out)
+ls_status ls_mesh_create(ls_world *w, const int size[LS_AXES], ls_mesh_order order, ls_mesh *out)
 {
     memset(out, 0, sizeof *out);
     LS_TRY(ls_mesh_check(size, ls_world_size(w)));
     out->w = w;
     memcpy(out->size, size, sizeof out->size);
-    ls_mesh_coord(size, ls_world_rank(w), out->coord);
+    for (int i = 0; i < LS_AXES; i++) out->order[i] = (int)ls_mesh_axis(order, i);
+    ls_mesh_coord(size, order, ls_world_rank(w), out->coord);
     out->speaks = ls_world_rank(w) == 0;
     out->has_loss = out->coord[LS_AXIS_PP] == size[LS_AXIS_PP] - 1 && out->coord[LS_AXIS_TP] == 0;
     const ls_status st = make_groups(out);

@@ -13,8 +13,10 @@
 void ls_placement_usual(const ls_step_traffic *x, ls_placement *out)
 {
     *out = (ls_placement){ 0 };
-    for (int a = LS_AXES - 1; a >= 0; a--)
+    for (int i = LS_AXES - 1; i >= 0; i--) {
+        const int a = (int)ls_mesh_axis(x->order, i);
         if (x->size[a] > 1) out->order[out->n++] = a;
+    }
 }
 
 const char *ls_placement_order_text(const ls_placement *p, char *buf, size_t n)
@@ -28,31 +30,19 @@ const char *ls_placement_order_text(const ls_placement *p, char *buf, size_t n)
 
 ls_status ls_placement_order(const ls_step_traffic *x, const char *text, ls_placement *out)
 {
-    const char *names[LS_AXES];
-    bool seen[LS_AXES] = { false };
+    int order[LS_AXES], named;
+    char why[300];
     *out = (ls_placement){ 0 };
-    for (int a = 0; a < LS_AXES; a++) names[a] = ls_axis_name((ls_axis)a);
-    for (const char *p = text; *p;) {
-        char word[16];
-        const size_t n = strcspn(p, "-");
-        int a = 0;
-        snprintf(word, sizeof word, "%.*s", (int)(n < 15 ? n : 15), p);
-        while (a < LS_AXES && strcmp(names[a], word) != 0) a++;
-        if (a == LS_AXES)
-            return ls_fail(LS_USAGE, "--order %s: there is no axis '%s': expected pp, dp, ep, cp and tp with - between them, "
-                           "the slowest first", text, word);
-        if (seen[a]) return ls_fail(LS_USAGE, "--order %s: %s is there twice", text, word);
-        seen[a] = true;
-        if (x->size[a] > 1) out->order[out->n++] = a;
-        p += n + (p[n] == '-');
+    if (ls_mesh_order_read(text, order, &named) < 0) {
+        snprintf(why, sizeof why, "%s", ls_last_error());
+        return ls_fail(LS_USAGE, "--%s", why);
     }
-    for (int a = 0; a < LS_AXES; a++)
-        if (x->size[a] > 1 && !seen[a])
-            return ls_fail(LS_USAGE, "--order %s: %s, which has %d ranks, is missing", text, names[a], x->size[a]);
-    for (int i = 0; i < out->n / 2; i++) { /* the fastest first */
-        const int last = out->order[out->n - 1 - i];
-        out->order[out->n - 1 - i] = out->order[i];
-        out->order[i] = last;
+    for (int i = LS_AXES - 1; i >= 0; i--) {
+        const int a = order[i];
+        if (x->size[a] < 2) continue;
+        if (i < LS_AXES - named)
+            return ls_fail(LS_USAGE, "--order %s: %s, which has %d ranks, is missing", text, ls_axis_name((ls_axis)a), x->size[a]);
+        out->order[out->n++] = a;
     }
     return LS_OK;
 }

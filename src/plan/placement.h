@@ -42,7 +42,7 @@ typedef struct ls_placement {
     double bound_s, serial_s;
 } ls_placement;
 
-/* The runtime's order: tp cp ep dp pp, fastest first, those that have several ranks. */
+/* The configuration's order (parallel.order), of the axes that have several ranks. */
 void ls_placement_usual(const ls_step_traffic *x, ls_placement *out);
 /* "pp-dp-tp", the slowest first, as parallel.order has it; axes with one rank may be left out. LS_USAGE says what is wrong. */
 ls_status ls_placement_order(const ls_step_traffic *x, const char *text, ls_placement *out);

@@ -232,7 +232,13 @@ static ls_status write_stage(writer *w, ls_train_dry *d)
 ls_status ls_step_lists_create(const ls_train_config *c, int ranks, const ls_step_rates *rates, ls_step_lists *out)
 {
     ls_step_dry s;
+    ls_plan asked;
     *out = (ls_step_lists){ .ranks = ranks };
+    LS_TRY(ls_train_plan(c, ranks, &asked));
+    for (int i = 0; i < LS_AXES; i++)
+        if ((int)ls_mesh_axis(asked.order, i) != i)
+            return ls_fail(LS_UNSUPPORTED, "parallel.order %s: a simulation has the ranks in the usual order, pp-dp-ep-cp-tp: leave it "
+                           "out, or compare orders by `lockstep topo place`", c->parallel.order);
     ls_status st = ls_step_dry_begin(c, ranks, &s);
     if (st == LS_OK) {
         memcpy(out->size, s.plan.size, sizeof out->size);

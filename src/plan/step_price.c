@@ -23,7 +23,7 @@ int ls_mesh_groups_members(const ls_mesh_groups *g)
 bool ls_mesh_groups_of(const ls_mesh_groups *g, int rank, int *first, int *place)
 {
     int coord[LS_AXES], stride = 1, all = 1, at = 0;
-    ls_mesh_coord(g->size, rank, coord);
+    ls_mesh_coord(g->size, NULL, rank, coord);
     *first = rank;
     for (int a = LS_AXES - 1; a >= 0; all *= g->size[a--]) {
         if (!spans(g, a)) continue;

@@ -45,9 +45,9 @@ ls_status ls_step_axes_of(const ls_group *g, const int size[LS_AXES], ls_step_ro
 {
     int first[LS_AXES], other[LS_AXES], spanned = 1;
     out->axes = 0;
-    ls_mesh_coord(size, ls_group_world_rank(g, 0), first);
+    ls_mesh_coord(size, NULL, ls_group_world_rank(g, 0), first);
     for (int i = 1; i < ls_group_size(g); i++) {
-        ls_mesh_coord(size, ls_group_world_rank(g, i), other);
+        ls_mesh_coord(size, NULL, ls_group_world_rank(g, i), other);
         for (int a = 0; a < LS_AXES; a++) out->axes |= (other[a] != first[a] ? 1u : 0u) << a;
     }
     for (int a = 0; a < LS_AXES; a++) spanned *= out->axes >> a & 1u ? size[a] : 1;
@@ -119,6 +119,7 @@ ls_status ls_step_dry_begin(const ls_train_config *c, int ranks, ls_step_dry *ou
     /* a plan needs no data */
     if (mine->model.vocab_size && (!mine->data.path || !*mine->data.path)) mine->data.path = "not read";
     LS_TRY(ls_train_config_check(mine, ranks));
+    mine->parallel.order = "pp-dp-ep-cp-tp"; /* what a rank calls does not depend on it */
     LS_TRY(ls_train_plan(mine, ranks, &out->plan));
     LS_TRY(ls_train_model(mine, mine->model.vocab_size ? NULL : &out->source, &out->mc));
     LS_TRY(ls_model_resolve(&out->mc, &out->whole));
@@ -177,6 +178,9 @@ ls_status ls_step_traffic_of(const ls_train_config *c, int ranks, ls_step_traffi
     *out = (ls_step_traffic){ .ranks = ranks };
     ls_status st = ls_step_dry_begin(c, ranks, &s);
     memcpy(out->size, s.plan.size, sizeof out->size);
+    ls_plan p;
+    if (st == LS_OK) st = ls_train_plan(c, ranks, &p);
+    if (st == LS_OK) memcpy(out->order, p.order, sizeof out->order);
     for (int k = 0; st == LS_OK && k < s.plan.size[LS_AXIS_PP]; k++) st = record(&s, k, out);
     if (st == LS_OK) {
         ls_step_dry_work(&s, &out->flops, &out->tokens, &out->of);

@@ -33,6 +33,7 @@ typedef struct ls_step_row {
 
 typedef struct ls_step_traffic {
     int size[LS_AXES]; /* of the mesh */
+    int order[LS_AXES]; /* the configuration's; all else is that of the usual order */
     int ranks;
     ls_step_row row[LS_STEP_ROWS]; /* most calls first */
     int n;

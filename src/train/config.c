@@ -197,9 +197,10 @@ const ls_opt ls_train_opts[] = {
       "tokens of a rank, with parallel.cp above 1: a piece from each end, so that causal work is equal, or one piece", 0, NULL },
     { "parallel.ep", LS_OPT_INT, AT(parallel.ep), "1", "1..65536", "expert parallel ranks, which divide the experts of a layer", 0,
       "parallelism.expert_parallel_degree|expert-model-parallel-size" },
-    { "parallel.order", LS_OPT_CHOICE, AT(parallel.order), "pp-dp-ep-cp-tp", "pp-dp-ep-cp-tp",
-      "axes of the mesh, slowest first (not implemented)", 0, NULL },
-    { "parallel.placement", LS_OPT_CHOICE, AT(parallel.placement), "auto", "auto", "which ranks share a node (not implemented)", 0,
+    { "parallel.order", LS_OPT_STRING, AT(parallel.order), "pp-dp-ep-cp-tp", NULL,
+      "axes of the mesh, the slowest first: ranks along the last one are neighbours. Axes of one rank may be left out", 0, NULL },
+    { "parallel.placement", LS_OPT_CHOICE, AT(parallel.placement), "order", "order|auto",
+      "which ranks share a node: those that follow each other in parallel.order; or in the order that sends least between nodes", 0,
       NULL },
     { "ddp.bucket_cap", LS_OPT_BYTES, AT(ddp.bucket_cap), "25MiB", "1.." BYTES, "largest gradient bucket", 0, NULL },
     { "ddp.first_bucket", LS_OPT_BYTES, AT(ddp.first_bucket), "1MiB", "1.." BYTES,
@@ -349,6 +350,24 @@ ls_ddp_config ls_train_ddp(const ls_train_config *c)
                                                                                : LS_RESHARD_DEFAULT };
 }
 
+/* parallel.order, which names all axes that have several ranks. */
+static ls_status read_order(const ls_train_config *c, ls_plan *out)
+{
+    int named = 0;
+    char why[300];
+    if (ls_mesh_order_read(c->parallel.order, out->order, &named) < 0) {
+        snprintf(why, sizeof why, "%s", ls_last_error());
+        return ls_fail(LS_BAD_CONFIG, "parallel.%s", why);
+    }
+    for (int i = 0; i < LS_AXES - named; i++) {
+        const int a = out->order[i];
+        if (out->size[a] > 1)
+            return ls_fail(LS_BAD_CONFIG, "parallel.order %s: %s, which has %d ranks, is missing", c->parallel.order,
+                           ls_axis_name((ls_axis)a), out->size[a]);
+    }
+    return LS_OK;
+}
+
 ls_status ls_train_plan(const ls_train_config *c, int world_size, ls_plan *out)
 {
     const int64_t others = c->parallel.pp * c->parallel.ep * c->parallel.cp * c->parallel.tp;
@@ -384,6 +403,7 @@ ls_status ls_train_plan(const ls_train_config *c, int world_size, ls_plan *out)
         .dtype = ls_train_dtype(c),
     };
     if (out->ddp.tree) out->ddp.micro_batches = out->micro_batches;
+    LS_TRY(read_order(c, out));
     return ls_recompute_find(c->train.recompute, &out->recompute);
 }
 

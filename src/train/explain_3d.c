@@ -80,11 +80,11 @@ static ls_status print(const ls_topic_of *t, ls_text *out)
                      ls_explain_divides(t->l, (ls_axis)a, false, st, sizeof st));
     }
     ls_topic_head(LS_TOPIC_COST, out);
-    ls_topic_say(out, "Ranks are numbered so that tp varies fastest, then cp, ep, dp and pp: ranks of tp are "
-                      "neighbours, and those of dp far apart. "
+    ls_topic_say(out, "Ranks are numbered along the axes of parallel.order, here %s, of which the last varies "
+                      "fastest: ranks along it are neighbours. "
                  "`lockstep explain CONFIG --nodes N` shows which rank is where. Calls of tp, cp and ep are "
                  "inside forward and backward, where the next "
-                 "operation waits for them; those of dp are beside backward.");
+                 "operation waits for them; those of dp are beside backward.", t->c->parallel.order);
     ls_topic_head(LS_TOPIC_MISTAKE, out);
     const ls_axis worst = slowest(t);
     ls_topic_say(out, "\"It does not matter which ranks form which axis.\" If only dp crosses the network a "

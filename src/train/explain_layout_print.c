@@ -20,11 +20,17 @@ static int naxes(const ls_explain_layout *l)
     return n;
 }
 
+static int stride_of(const ls_explain_layout *l, int axis)
+{
+    int stride[LS_AXES];
+    ls_mesh_strides(l->plan.size, l->plan.order, stride);
+    return stride[axis];
+}
+
 /* The ranks that differ from `rank` along one axis alone: the first, the second, and the last. */
 static const char *line_of(const ls_explain_layout *l, int rank, int axis, char *buf, size_t n)
 {
-    int stride = 1;
-    for (int a = LS_AXES - 1; a > axis; a--) stride *= l->plan.size[a];
+    const int stride = stride_of(l, axis);
     const int size = l->plan.size[axis], first = rank - l->rank[rank].coord[axis] * stride;
     if (size == 2) snprintf(buf, n, "%d, %d", first, first + stride);
     else if (size == 3) snprintf(buf, n, "%d, %d, %d", first, first + stride, first + 2 * stride);
@@ -34,8 +40,8 @@ static const char *line_of(const ls_explain_layout *l, int rank, int axis, char 
 
 int ls_explain_crosses(const ls_explain_layout *l, int rank, ls_axis axis)
 {
-    int stride = 1, nodes = 0;
-    for (int a = LS_AXES - 1; a > (int)axis; a--) stride *= l->plan.size[a];
+    const int stride = stride_of(l, (int)axis);
+    int nodes = 0;
     const int first = rank - l->rank[rank].coord[axis] * stride;
     for (int i = 0; i < l->plan.size[axis]; i++) {
         int before = 0;
@@ -51,7 +57,8 @@ static void add_axes(const ls_explain_layout *l, int rank, ls_text *out)
     if (naxes(l) == 0) return;
     ls_text_add(out, "\naxes, the slowest first: inputs and model state that ranks along each divide\n");
     ls_text_add(out, "  %-4s %5s  %-14s %-50s %s\n", "axis", "size", "such ranks", "inputs", "model state");
-    for (int a = 0; a < LS_AXES; a++) {
+    for (int i = 0; i < LS_AXES; i++) {
+        const int a = (int)ls_mesh_axis(l->plan.order, i);
         if (!wide(l, a)) continue;
         (void)ls_explain_divides(l, (ls_axis)a, true, inputs, sizeof inputs);
         (void)ls_explain_divides(l, (ls_axis)a, false, state, sizeof state);

@@ -48,11 +48,14 @@ static ls_status replay(const ls_topic_of *t, replayed *out)
 
 /* --- the text -------------------------------------------------------------------------------------------------- */
 
-/* The first rank of each stage: ranks of a pipeline are as far apart as they can be. */
+/* The first rank of each stage. */
 static void add_stages(const ls_topic_of *t, ls_text *out)
 {
     char a[32], b[32];
-    const int p = t->l->plan.size[LS_AXIS_PP], apart = t->l->size / p;
+    const int p = t->l->plan.size[LS_AXIS_PP];
+    int stride[LS_AXES];
+    ls_mesh_strides(t->l->plan.size, t->l->plan.order, stride);
+    const int apart = stride[LS_AXIS_PP];
     ls_text_add(out, "\n  %6s %16s %20s %20s\n", "rank", "parameters", "activations, bytes", "all memory, bytes");
     for (int s = 0; s < p; s++) {
         const ls_explain_rank *r = &t->l->rank[s * apart];

@@ -302,14 +302,18 @@ static ls_status largest_rank(const ls_train_config *c, const ls_model_config *m
                               ls_memory_plan *most)
 {
     const int stages = c->parallel.pp <= size ? (int)c->parallel.pp : 1;
+    int apart[LS_AXES];
+    ls_plan plan;
+    LS_TRY(ls_train_plan(c, size, &plan));
+    ls_mesh_strides(plan.size, plan.order, apart);
     *rank = 0;
     *most = (ls_memory_plan){ 0 };
     for (int s = 0; s < stages; s++) {
         ls_memory_plan p;
-        LS_TRY(ls_memory_plan_make(c, mc, s * (size / stages), size, &p));
+        LS_TRY(ls_memory_plan_make(c, mc, s * apart[LS_AXIS_PP], size, &p));
         if (s > 0 && p.total <= most->total) continue;
         *most = p;
-        *rank = s * (size / stages);
+        *rank = s * apart[LS_AXIS_PP];
     }
     return LS_OK;
 }

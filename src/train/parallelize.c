@@ -733,7 +733,7 @@ ls_status ls_parallelize(ls_world *w, const ls_plan *p, const ls_model_config *m
 {
     memset(out, 0, sizeof *out);
     LS_TRY(ls_plan_check(p, mc, ls_world_size(w)));
-    LS_TRY(ls_mesh_create(w, p->size, &out->mesh));     /* 1. who is who */
+    LS_TRY(ls_mesh_create(w, p->size, p->order, &out->mesh)); /* 1. who is who */
     LS_TRY(open_rings(p, out));
     const ls_place place = here_of(p, out);
     LS_TRY(ls_model_create_at(mc, &place, &out->model)); /* 2. what of the model is here */

@@ -191,15 +191,17 @@ static double hash_of(const ls_trainer *t)
     return (double)(dense % HALF * HALF + sparse % HALF);
 }
 
-/* The first rank that owns the same elements as rank r; `experts`: the same elements of experts. Ranks of a stage
- * follow each other, and so do those that hold one set of shards. */
+/* The first rank that owns the same elements as rank r; `experts`: the same elements of experts. Replicas that hold one
+ * set of shards follow each other. */
 static int like_rank(const ls_trainer *t, int r, bool experts)
 {
-    const int *size = t->par.mesh.size;
-    const int each = ls_world_size(t->w) / size[LS_AXIS_PP], place = r % each;
-    if (!experts || t->par.shards) return r - place + place % (t->guard * size[LS_AXIS_TP]);
-    const int line = size[LS_AXIS_CP] * size[LS_AXIS_TP]; /* ranks with the same experts and samples */
-    return r - place + place / line % size[LS_AXIS_EP] * line + place % size[LS_AXIS_TP];
+    const ls_mesh *m = &t->par.mesh;
+    const unsigned replicas = LS_ALONG(LS_AXIS_DP) | LS_ALONG(LS_AXIS_CP);
+    if (experts && !t->par.shards) return ls_mesh_at(m->size, m->order, r, replicas, 0);
+    int place, count;
+    const unsigned all = replicas | LS_ALONG(LS_AXIS_EP);
+    ls_mesh_place(m->size, m->order, r, all, &place, &count);
+    return ls_mesh_at(m->size, m->order, r, all, place % t->guard);
 }
 
 static bool same_hash(const ls_trainer *t, const double (*all)[WORDS], int r)

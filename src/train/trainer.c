@@ -202,7 +202,7 @@ static ls_status size_feed(ls_feed *f, const ls_train_config *c, ls_group *world
 {
     ls_plan p;
     LS_TRY(ls_train_plan(c, world_size, &p));
-    ls_mesh_batch(p.size, rank, &f->rank, &f->size);
+    ls_mesh_place(p.size, p.order, rank, LS_ALONG(LS_AXIS_DP) | LS_ALONG(LS_AXIS_EP), &f->rank, &f->size);
     f->local = (size_t)(c->train.global_batch / f->size);
     f->micro = (size_t)p.micro_batch;
     f->inner = inner_ranks(c, &p, world, f->size);
