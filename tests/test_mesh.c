@@ -170,7 +170,8 @@ static void a_dry_world_has_the_same_groups(void **state)
         for (int r = 0; r < n; r += row[i].step) {
             ls_world *w;
             ls_mesh m;
-            if (ls_world_dry(r, n, NULL, NULL, &w) < 0 || ls_mesh_create(w, row[i].size, NULL, &m) < 0 || is_mesh(&m) < 0)
+            if (ls_world_dry(r, n, NULL, NULL, &w) < 0 || ls_mesh_create(w, row[i].size, NULL, &m) < 0 ||
+                is_mesh(&m) < 0)
                 fail_msg("sizes %zu, rank %d of %d: %s", i, r, n, ls_last_error());
             ls_mesh_destroy(&m);
             if (ls_mesh_create(w, row[i].size, NULL, &m) < 0 || is_mesh(&m) < 0) fail_msg("again: %s", ls_last_error());
