@@ -29,6 +29,8 @@ def draw(seed):
         f += ['--model.n_experts', 8, '--model.top_k', 2, '--model.d_expert', 16]
     if tp > 1 and r.random() < 0.5:
         f += ['--parallel.sp', 'true']
+    elif tp > 1 and r.random() < 0.5:
+        f += ['--parallel.tp_pieces', pick((2, 3, 8))]
     if cp > 1:
         f += ['--parallel.context', pick(('ring', 'gather', 'ulysses')), '--parallel.cp_split', pick(('zigzag', 'contiguous'))]
     if pp > 1:

@@ -56,6 +56,8 @@ def draw_axes(rng, o):
         o["parallel.ep"] = ep
     if tp > 1:
         o["parallel.sp"] = rng.choice(("true", "false"))
+        if o["parallel.sp"] == "false":
+            o["parallel.tp_pieces"] = rng.choice((1, 2, 4))
     if cp > 1:
         ways = ["ring", "gather"] + ["ulysses"] * (HEADS // tp % cp == 0) + ["ulysses-ring"] * (cp == 4)
         o["parallel.context"] = rng.choice(ways)

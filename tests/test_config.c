@@ -101,6 +101,7 @@ static const char *const keys[] = {
     "parallel.dp_strategy",
     "parallel.tp",
     "parallel.sp",
+    "parallel.tp_pieces",
     "parallel.pp",
     "parallel.cp",
     "parallel.context",

@@ -207,6 +207,9 @@ refuse parallel.ep mlp '--parallel.ep 2' 78 'plan: ep is 2, but mlp has no exper
 for axis in tp cp; do refuse parallel.$axis mlp "--parallel.$axis 2" 78 "parallel.$axis is 2, but mlp has no layers that ranks divide"; done
 shows parallel.tp gpt2 '--parallel.tp 2' grep -q '2 ranks over shm, tp 2 x dp 1, DDP' out
 shows parallel.sp gpt2 '--parallel.tp 2 --parallel.sp true' grep -q 'tp 2 (sequence parallel) x dp 1, DDP' out
+shows parallel.tp_pieces gpt2 '--parallel.tp 2 --parallel.tp_pieces 4' grep -q 'tp 2 (4 pieces) x dp 1, DDP' out
+sums() { grep -o '"all_reduce": {"calls": [0-9]*' "$1/run/comm.json"; }
+differ sums parallel.tp_pieces gpt2 '--parallel.tp 2' '--parallel.tp 2 --parallel.tp_pieces 4'
 shows parallel.cp gpt2 '--parallel.cp 2' grep -q '2 ranks over shm, cp 2 (ring) x dp 1, DDP' out
 shows parallel.context llama '--parallel.cp 2 --parallel.context ulysses' grep -q 'cp 2 (ulysses) x dp 1, DDP' out
 shows parallel.cp_ulysses gpt2 '--parallel.cp 4 --parallel.context ulysses-ring --parallel.cp_ulysses 2' grep -q 'cp 4 (ulysses 2 x ring 2) x dp 1, DDP' out
@@ -224,6 +227,9 @@ refuse parallel.ep gpt2 '--parallel.ep 2' 78 'plan: ep is 2, but gpt2 has no exp
 refuse parallel.ep moe '--parallel.ep 3' 78 'plan: ep 3 does not divide model.n_experts, which is 8: nearest valid: 2 or 4'
 refuse parallel.ep moe '--parallel.ep 2 --zero.stage 1 --zero.hsdp 4 -n 4' 78 'plan: hsdp 4 does not divide dp, which is 2: with ep 2 each set of shards has all experts; nearest valid: 2'
 refuse parallel.sp gpt2 '--parallel.sp true' 78 'parallel.sp belongs to parallel.tp above 1, and parallel.tp is 1'
+refuse parallel.tp_pieces gpt2 '--parallel.tp_pieces 4' 78 'parallel.tp_pieces belongs to parallel.tp above 1, and parallel.tp is 1'
+refuse parallel.tp_pieces gpt2 '--parallel.tp 2 --parallel.sp true --parallel.tp_pieces 4' 78 'parallel.tp_pieces belongs to all_reduces inside a layer, with parallel.sp false, and parallel.sp is true'
+refuse parallel.tp_pieces gpt2 '--parallel.tp 2 --parallel.tp_pieces 17' 64 'parallel.tp_pieces'
 refuse parallel.context gpt2 '--parallel.context gather' 78 'parallel.context belongs to parallel.cp above 1, and parallel.cp is 1'
 refuse parallel.cp_split gpt2 '--parallel.cp_split contiguous' 78 'parallel.cp_split belongs to parallel.cp above 1, and parallel.cp is 1'
 refuse parallel.cp gpt2 '--parallel.cp 2 --train.seq_len 6' 78 'cannot be divided by parallel.cp 2 (two pieces for each rank): expected a multiple of 4; nearest that fit: 4 or 8'

@@ -119,6 +119,7 @@ static void draw_axes(drawn *d, uint64_t *rng, int dp, int tp, int cp)
     set(d, "parallel.dp", number[dp]);
     if (tp > 1) set(d, "parallel.tp", number[tp]);
     if (tp > 1 && draw(rng, 2)) set(d, "parallel.sp", "true");
+    else if (tp > 1 && draw(rng, 2)) set(d, "parallel.tp_pieces", "3");
     if (cp == 1) return;
     set(d, "parallel.cp", number[cp]);
     if (cp == 4 && keys % 2 == 0 && draw(rng, 4) == 0) set(d, "parallel.context", "ulysses-ring");

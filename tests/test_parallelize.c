@@ -113,6 +113,11 @@ CHANGE(ulysses_and_tensors, p->size[LS_AXIS_DP] = 1; p->size[LS_AXIS_CP] = 4; p-
 CHANGE(rings_of_eight, p->size[LS_AXIS_DP] = 1; p->size[LS_AXIS_CP] = 16; p->context = "ulysses-ring"; p->exchange = 8)
 CHANGE(exchange_alone, p->size[LS_AXIS_DP] = 1; p->size[LS_AXIS_CP] = 4; p->context = "ring"; p->exchange = 2)
 CHANGE(sequence, p->sequence_parallel = true)
+CHANGE(four_pieces, p->size[LS_AXIS_DP] = p->size[LS_AXIS_TP] = 2; p->tp_pieces = 4)
+CHANGE(many_pieces, p->size[LS_AXIS_DP] = p->size[LS_AXIS_TP] = 2; p->tp_pieces = 17)
+CHANGE(minus_pieces, p->size[LS_AXIS_DP] = p->size[LS_AXIS_TP] = 2; p->tp_pieces = -1)
+CHANGE(pieces_of_one, p->tp_pieces = 4)
+CHANGE(pieces_of_sequences, p->size[LS_AXIS_DP] = p->size[LS_AXIS_TP] = 2; p->sequence_parallel = true; p->tp_pieces = 4)
 CHANGE(recompute_7, p->recompute = (ls_recompute)7)
 CHANGE(doubles, p->dtype = LS_F64)
 
@@ -199,6 +204,12 @@ static void a_plan_that_cannot_be_applied_is_refused(void **state)
         { rings_of_eight, &llama, LS_BAD_CONFIG, "plan: ulysses-ring exchanges heads: exchange 8 does not divide model.n_kv_head, which is 4: "
                                                  "nearest valid: 4" },
         { sequence, &gpt2, LS_BAD_CONFIG, "plan: sequence_parallel belongs to tp above 1, and tp is 1: expected false" },
+        { four_pieces, &gpt2, LS_OK, NULL },
+        { many_pieces, &gpt2, LS_BAD_CONFIG, "plan: tp_pieces is 17: expected 1 to 16, or 0, as many as are worth it" },
+        { minus_pieces, &gpt2, LS_BAD_CONFIG, "plan: tp_pieces is -1: expected 1 to 16" },
+        { pieces_of_one, &gpt2, LS_BAD_CONFIG, "plan: tp_pieces belongs to tp above 1, and tp is 1: expected 0" },
+        { pieces_of_sequences, &gpt2, LS_UNSUPPORTED, "plan: tp_pieces is 4, and with sequence_parallel collectives inside a layer are not "
+          "divided: expected 0, or sequence_parallel false" },
         { recompute_7, &gpt2, LS_BAD_CONFIG, "plan: recompute is 7: expected none, selective or full" },
         { doubles, &gpt2, LS_UNSUPPORTED, "plan: dtype is double: expected f32 or bf16" },
         { bf16, &mlp, LS_UNSUPPORTED, "plan: dtype is bf16, but mlp computes in f32 only: expected f32; gpt2, llama and moe compute" },

@@ -49,6 +49,8 @@ typedef struct ls_plan {
     int exchange;            /* of "ulysses-ring": neighbours that exchange heads, a divisor of cp between 1 and cp; else 0 */
     bool in_turn;            /* of cp above 1: a rank's tokens follow each other, and ranks have unequal work */
     bool sequence_parallel;  /* of tp above 1: norms, dropout and residuals on parts of the sequence (place.h) */
+    int tp_pieces;           /* of tp above 1, without sequence_parallel: all_reduces inside a layer in so many pieces
+                                (ls_place.pieces), up to LS_TP_MOST_PIECES; 0: as many as are worth it */
     ls_recompute recompute;
     ls_dtype dtype;          /* of activations; LS_BF16 for language models only */
 } ls_plan;

@@ -11,6 +11,11 @@
  *   enter         nothing                       all_reduce of dx
  *   leave         all_reduce of y               nothing
  *
+ * An all_reduce can be divided in pieces (`pieces`; Wang et al. 2023). Forward, the rows of the second product are
+ * computed piece by piece, and the sum of a piece travels while the next one is computed. Backward, so do the rows of
+ * dx of the product that makes the last contribution, and then the gradient of its weight is computed. Only products
+ * that ls_linear computes are divided: of the experts of a layer, the embedding and the head the collectives block.
+ *
  * With sequence parallelism (Korthikanti et al. 2022) what lies between two such halves, norms, dropout and the
  * residual stream, is divided along the sequence: a rank has [B, T / tp, C]. In a block what is gathered does not stay
  * until backward, nor does the product whose sum is scattered:
@@ -49,6 +54,11 @@ ls_status ls_cp_mode_find(const char *name, ls_cp_mode *out);
 typedef struct ls_place {
     ls_along tp;            /* ranks that divide every layer */
     bool sequence_parallel; /* of tp: activations between the halves of a layer are divided along the sequence */
+    int pieces; /* of tp: rows of a product in so many pieces, whose collectives travel while the next piece is
+                   computed; 1: none travels then; 0: as many as `link` makes worth it (ls_tp_pieces) */
+    struct {
+        double message_ns, byte_ns;
+    } link; /* of tp, with pieces 0: what a message takes, and a byte, while ranks can compute. Zeros: they cannot */
     ls_along cp;            /* ranks that divide every sequence */
     ls_cp_mode context;     /* of cp: how queries meet the keys of other ranks */
     ls_along exchange, ring; /* of LS_CP_ULYSSES_RING: rank r of cp is rank r % exchange.size of its neighbours, and
@@ -77,6 +87,9 @@ ls_tensor *ls_tp_enter(ls_tape *t, ls_tensor *x, const ls_place *p);
 /* The sum over the ranks of x [B, T, C], the result of products that are divided by rows. With sequence parallelism
  * this rank's [B, T / tp, C] of it; LS_SHAPE if tp does not divide T. Without tp, x. */
 ls_tensor *ls_tp_leave(ls_tape *t, ls_tensor *x, const ls_place *p);
+/* In how many pieces a product of so many rows goes, whose result has nbytes: 1 without tp. */
+#define LS_TP_MOST_PIECES 16
+int ls_tp_pieces(const ls_place *p, int64_t rows, size_t nbytes);
 /* x w^T + b by rows: w [O, I / tp], x [.., I / tp], b [O] or NULL, then ls_tp_leave; b is added once. */
 ls_tensor *ls_tp_rows(ls_tape *t, ls_tensor *x, ls_tensor *w, ls_tensor *b, const ls_place *p);
 /* x, of which every rank has all, and computes all that follows from it: each rank of tp finds the whole gradient. With

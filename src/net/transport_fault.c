@@ -136,15 +136,30 @@ ls_status ls_fault_check(const char *name)
     return read_faults(AFTER_NAME, faults_of(name), all, &n);
 }
 
+static bool is_of_link(const fault *f, int a, int b)
+{
+    if (f->kind != RATE) return false;
+    if (f->other < 0) return f->rank < 0 || f->rank == a || f->rank == b;
+    return (f->rank == a && f->other == b) || (f->rank == b && f->other == a);
+}
+
+uint64_t ls_fault_rate(const char *name, int a, int b)
+{
+    fault all[MAX_FAULTS];
+    int n = 0;
+    if (ls_transport_find(name) != &ls_transport_fault || read_faults(AFTER_NAME, faults_of(name), all, &n) < 0) return 0;
+    for (int i = 0; i < n; i++)
+        if (is_of_link(&all[i], a, b)) return all[i].amount;
+    return 0;
+}
+
 /* Of several rates for a link, the first one holds. */
 static ls_status make_links(ls_transport *t, const fault *f)
 {
     const int me = t->w->rank, size = t->w->size;
     if (!t->link && !(t->link = calloc((size_t)size, sizeof *t->link))) return ls_fail(LS_NO_MEMORY, "%d slow links", size);
     for (int r = 0; r < size; r++) {
-        const bool any = f->rank < 0 || (f->other < 0 && (me == f->rank || r == f->rank));
-        const bool pair = (me == f->rank && r == f->other) || (me == f->other && r == f->rank);
-        if (r != me && !t->link[r] && (any || pair))
+        if (r != me && !t->link[r] && is_of_link(f, me, r))
             LS_TRY(ls_slow_link_create(t->ops, t->inner, r, f->amount, &t->link[r]));
     }
     return LS_OK;

@@ -9,6 +9,9 @@ extern const ls_transport_ops ls_transport_tcp;
 extern const ls_transport_ops ls_transport_fault; /* never alone: "fault:shm" */
 /* LS_BAD_CONFIG: the faults after its name ("fault:shm,delay=1ms@0") have a mistake. */
 ls_status ls_fault_check(const char *name);
+/* Bytes per second of the link between ranks a and b, each way, as the name says ("fault:tcp,rate=50MB/s@0-1"); 0: the
+ * name limits no rate. */
+uint64_t ls_fault_rate(const char *name, int a, int b);
 
 /* The keys that frames over connections read, for ls_transport_ops.keys. */
 #define LS_FRAME_KEYS "comm.wire", "comm.check"

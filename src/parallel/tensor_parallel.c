@@ -13,6 +13,8 @@ typedef struct end {
     ls_along tp;
     ls_matrix_span *span; /* [B] the sequences of the whole vector; NULL: nothing is divided along the sequence */
     int nspans;
+    int pieces;        /* of enter: its gradient is summed in so many, */
+    ls_flight *flight; /* which are on their way; NULL: 1 piece */
 } end;
 
 /* --- without sequence parallelism ---------------------------------------------------------------- */
@@ -27,6 +29,24 @@ static ls_coll_args sum_of(const ls_tensor *x, void *data, const char *label)
                            .label = label };
 }
 
+/* Starts the sum of some rows of x, in place. */
+static ls_status start_rows(ls_flight *f, ls_tape *t, ls_group *g, const ls_tensor *x, ls_range rows, const char *label)
+{
+    const size_t row = (size_t)x->dim[x->ndim - 1];
+    ls_coll_args a = sum_of(x, x->data, label);
+    if (!ls_tape_dry(t)) a.out = (char *)x->data + rows.first * row * ls_dtype_size(x->dtype);
+    a.count = rows.count * row;
+    return ls_flight_start(f, t, g, &a, true);
+}
+
+static int enter_pieces(const struct ls_node *n) { return ((const end *)n->saved)->pieces; }
+
+static ls_status enter_piece(ls_tape *t, struct ls_node *n, ls_range rows)
+{
+    const end *e = n->saved;
+    return start_rows(e->flight, t, e->tp.ranks, n->out->grad, rows, "enter backward");
+}
+
 /* dx = the sum of the ranks' dy. */
 static ls_status enter_backward(ls_tape *t, struct ls_node *n)
 {
@@ -36,6 +56,10 @@ static ls_status enter_backward(ls_tape *t, struct ls_node *n)
     const size_t mark = ls_op_mark(t);
     bool add;
     void *dx;
+    if (e->flight && e->flight->n > 0) { /* dy is the sum already */
+        LS_TRY(ls_flight_wait(e->flight));
+        return ls_grad_pass(t, n, x);
+    }
     LS_TRY(ls_grad_begin_in_place(t, n, x, &add, &dx));
     void *sum = add ? ls_op_alloc(t, ls_tensor_nbytes(x)) : dx;
     LS_TRY(ls_tape_status(t));
@@ -62,6 +86,8 @@ static const ls_tape_op enter_op = {
     .napplied = 1,
     .backward_input = enter_backward,
     .again = share_again,
+    .pieces = enter_pieces,
+    .piece = enter_piece,
 };
 static const ls_tape_op leave_op = { .name = "tp_leave", .napplied = 1, .backward_input = leave_backward };
 
@@ -189,7 +215,7 @@ static end *describe(ls_tape *t, const ls_place *p, int64_t B, int64_t T, int64_
     end *e = ls_tape_take_node(t, sizeof *e);
     ls_matrix_span *span = p->sequence_parallel ? ls_tape_take_node(t, (size_t)B * sizeof *span) : NULL;
     if (ls_tape_status(t) < 0) return NULL;
-    *e = (end){ .tp = p->tp, .span = span, .nspans = span ? (int)B : 0 };
+    *e = (end){ .tp = p->tp, .span = span, .nspans = span ? (int)B : 0, .pieces = 1 };
     for (int64_t b = 0; span && b < B; b++)
         span[b] = (ls_matrix_span){ .first = (size_t)(b * T * C), .rows = (size_t)T, .row = (size_t)C };
     return e;
@@ -203,6 +229,19 @@ static ls_status check(const ls_tape *t, const char *name, const ls_tensor *x)
     return ls_op_check_activation(t, name, "input", x);
 }
 
+static size_t rows_of(const ls_tensor *x) { return (size_t)(ls_tensor_count(x) / x->dim[x->ndim - 1]); }
+
+/* The gradient of x, which enters, may come in pieces. */
+static ls_status expect_pieces(ls_tape *t, end *e, const ls_place *p, const ls_tensor *x)
+{
+    e->pieces = ls_tp_pieces(p, (int64_t)rows_of(x), ls_tensor_nbytes(x));
+    if (e->pieces < 2) return LS_OK;
+    e->flight = ls_tape_take_node(t, sizeof *e->flight);
+    LS_TRY(ls_tape_status(t));
+    *e->flight = (ls_flight){ 0 };
+    return LS_OK;
+}
+
 ls_tensor *ls_tp_enter(ls_tape *t, ls_tensor *x, const ls_place *p)
 {
     if (!ls_divides(&p->tp)) return x;
@@ -213,6 +252,7 @@ ls_tensor *ls_tp_enter(ls_tape *t, ls_tensor *x, const ls_place *p)
     end *e = describe(t, p, B, T, C);
     if (!e) return NULL;
     const bool gathers = p->sequence_parallel;
+    if (!gathers && (st = expect_pieces(t, e, p, x)) < 0) return ls_op_fail(t, st);
     ls_tensor *y = gathers ? ls_op_output_transient(t, x->dtype, 3, (int64_t[]){ B, T, C })
                            : ls_tape_input(t, x->dtype, 3, x->dim, x->data);
     if (!y) return NULL;
@@ -245,9 +285,35 @@ ls_tensor *ls_tp_leave(ls_tape *t, ls_tensor *x, const ls_place *p)
     return ls_op_end(t, y, &(struct ls_node){ .op = scatters ? &scattered_op : &leave_op, .in = { x }, .saved = e });
 }
 
+/* Sums of a product's pieces on their way. */
+typedef struct sums {
+    ls_group *ranks;
+    ls_flight flight;
+} sums;
+
+static ls_status start_sum(void *arg, ls_tape *t, ls_tensor *y, ls_range rows)
+{
+    sums *s = arg;
+    return start_rows(&s->flight, t, s->ranks, y, rows, "leave");
+}
+
+static ls_status wait_for_sums(void *arg) { return ls_flight_wait(&((sums *)arg)->flight); }
+
+/* The sum over the ranks of x w^T, which leaves piece by piece. */
+static ls_tensor *rows_in_pieces(ls_tape *t, ls_tensor *x, ls_tensor *w, const ls_place *p, int pieces)
+{
+    sums s = { .ranks = p->tp.ranks };
+    return ls_linear_in_pieces(t, x, w, &(ls_row_pieces){ .n = pieces, .piece = start_sum, .end = wait_for_sums, .arg = &s });
+}
+
 ls_tensor *ls_tp_rows(ls_tape *t, ls_tensor *x, ls_tensor *w, ls_tensor *b, const ls_place *p)
 {
     if (!ls_divides(&p->tp)) return ls_linear(t, x, w, b);
+    const int pieces = x && w ? ls_tp_pieces(p, (int64_t)rows_of(x), rows_of(x) * (size_t)w->dim[0] * ls_dtype_size(x->dtype)) : 1;
+    if (pieces > 1) {
+        ls_tensor *sum = rows_in_pieces(t, x, w, p, pieces);
+        return b ? ls_add_bias(t, sum, b) : sum;
+    }
     const bool whole = p->sequence_parallel; /* [B, T, O], of which this rank goes on with a part */
     ls_tensor *product = whole ? ls_linear_transient(t, x, w) : ls_linear(t, x, w, NULL);
     ls_tensor *y = ls_tp_leave(t, product, p);

@@ -46,6 +46,33 @@ static ls_status backward_weight(ls_tape *t, struct ls_node *n)
     return LS_OK;
 }
 
+typedef ls_status (*take_rows)(void *to, ls_tape *t, ls_tensor *y, ls_range rows);
+
+/* A product of which B is w, in n pieces of its rows, each of which goes to `take`. */
+static ls_status in_pieces(ls_tape *t, const ls_gemm_call *whole, const ls_tensor *w, int n, take_rows take, void *to, ls_tensor *y)
+{
+    const size_t elem = ls_dtype_size(whole->in);
+    for (int i = 0; i < n; i++) {
+        const ls_range rows = ls_shard_of((size_t)whole->m, i, n);
+        ls_gemm_call c = *whole;
+        c.m = (int64_t)rows.count;
+        if (!ls_tape_dry(t)) {
+            c.a = (const char *)whole->a + rows.first * (size_t)whole->k * elem;
+            c.c = (char *)whole->c + rows.first * (size_t)whole->n * elem;
+        }
+        LS_TRY(ls_op_product(t, &c, w, 0));
+        LS_TRY(take(to, t, y, rows));
+    }
+    return LS_OK;
+}
+
+/* Rows of x's gradient, to the op that made x. */
+static ls_status hand_on(void *to, ls_tape *t, ls_tensor *x, ls_range rows)
+{
+    (void)to;
+    return x->node->op->piece(t, x->node, rows);
+}
+
 static ls_status backward_input(ls_tape *t, struct ls_node *n)
 {
     ls_tensor *x = n->in[0];
@@ -59,12 +86,13 @@ static ls_status backward_input(ls_tape *t, struct ls_node *n)
         .m = N, .n = I, .k = O, .add = add, .in = x->dtype, .out = x->dtype,
         .a = dy->data, .b = values(w, x->dtype), .c = out,
     };
-    LS_TRY(ls_op_product(t, &dx, w, 0));
+    const int pieces = ls_grad_pieces(x);
+    LS_TRY(pieces > 1 ? in_pieces(t, &dx, w, pieces, hand_on, NULL, x) : ls_op_product(t, &dx, w, 0));
     return ls_grad_end(t, x);
 }
 
 static const ls_tape_op linear = {
-    .name = "linear", .napplied = 1, .backward_weight = backward_weight, .backward_input = backward_input,
+    .name = "linear", .napplied = 1, .backward_weight = backward_weight, .backward_input = backward_input, .hands_on = true,
 };
 
 static ls_status check(const ls_tape *t, const ls_tensor *x, const ls_tensor *w, const ls_tensor *b)
@@ -91,7 +119,14 @@ static ls_status check(const ls_tape *t, const ls_tensor *x, const ls_tensor *w,
 
 typedef ls_tensor *(*make_output)(ls_tape *t, ls_dtype dtype, int ndim, const int64_t *dim);
 
-static ls_tensor *apply(ls_tape *t, ls_tensor *x, ls_tensor *w, ls_tensor *b, make_output output)
+static ls_status in_pieces_to(ls_tape *t, const ls_gemm_call *c, const ls_tensor *w, const ls_row_pieces *to, ls_tensor *y)
+{
+    const ls_status made = in_pieces(t, c, w, to->n, to->piece, to->arg, y), ended = to->end(to->arg);
+    return made < 0 ? made : ended;
+}
+
+/* `to`: NULL, or who takes the product in pieces. */
+static ls_tensor *apply(ls_tape *t, ls_tensor *x, ls_tensor *w, ls_tensor *b, make_output output, const ls_row_pieces *to)
 {
     if (!ls_op_begin(t, linear.name, x && w)) return NULL;
     const ls_status st = check(t, x, w, b);
@@ -107,7 +142,7 @@ static ls_tensor *apply(ls_tape *t, ls_tensor *x, ls_tensor *w, ls_tensor *b, ma
         .m = N, .n = O, .k = I, .trans_b = true, .in = x->dtype, .out = x->dtype,
         .a = x->data, .b = values(w, x->dtype), .bias = b ? b->data : NULL, .c = y->data,
     };
-    const ls_status ran = ls_op_product(t, &c, w, 0);
+    const ls_status ran = to ? in_pieces_to(t, &c, w, to, y) : ls_op_product(t, &c, w, 0);
     if (ran < 0) return ls_op_fail(t, ran);
     const double flops = 2.0 * (double)N * (double)I * (double)O;
     return ls_op_end(t, y, &(struct ls_node){
@@ -116,9 +151,14 @@ static ls_tensor *apply(ls_tape *t, ls_tensor *x, ls_tensor *w, ls_tensor *b, ma
     });
 }
 
-ls_tensor *ls_linear(ls_tape *t, ls_tensor *x, ls_tensor *w, ls_tensor *b) { return apply(t, x, w, b, ls_op_output); }
+ls_tensor *ls_linear(ls_tape *t, ls_tensor *x, ls_tensor *w, ls_tensor *b) { return apply(t, x, w, b, ls_op_output, NULL); }
 
 ls_tensor *ls_linear_transient(ls_tape *t, ls_tensor *x, ls_tensor *w)
 {
-    return apply(t, x, w, NULL, ls_op_output_transient);
+    return apply(t, x, w, NULL, ls_op_output_transient, NULL);
+}
+
+ls_tensor *ls_linear_in_pieces(ls_tape *t, ls_tensor *x, ls_tensor *w, const ls_row_pieces *to)
+{
+    return apply(t, x, w, NULL, ls_op_output, to);
 }

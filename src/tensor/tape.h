@@ -6,6 +6,7 @@
  */
 #ifndef LS_TENSOR_TAPE_H
 #define LS_TENSOR_TAPE_H
+#include "lockstep/shard.h"
 #include "lockstep/tensor.h"
 #include "tensor/gemm.h"
 
@@ -34,6 +35,14 @@ typedef struct ls_tape_op {
     ls_status (*keep)(ls_tape *t, struct ls_node *n);
     /* What a phase reads and writes, for listeners. NULL: all inputs and results, once. */
     double (*bytes)(const struct ls_node *n, const ls_tensor *out, ls_tape_phase phase);
+    /* Optional: takes the gradient of its result in pieces, each as soon as it is complete. How many pieces, of rows:
+     * ls_shard_of all dimensions but the last; 1: none. And one of them, of n->out->grad. They come in order, all or
+     * none before backward_input, from an op that hands_on. */
+    int (*pieces)(const struct ls_node *n);
+    ls_status (*piece)(ls_tape *t, struct ls_node *n, ls_range rows);
+    /* It computes the gradient of in[0], where it makes the last contribution to that, in the pieces that the op before
+     * it takes. */
+    bool hands_on;
     /* Of an op with other inputs than n->in: how many, and which. Of a block only those that want a gradient. */
     int (*inputs)(const struct ls_node *n, ls_tensor *const **in);
 } ls_tape_op;
@@ -70,6 +79,16 @@ ls_tensor *ls_op_output_transient(ls_tape *t, ls_dtype dtype, int ndim, const in
 void ls_tape_drop(ls_tape *t, ls_tensor *x);
 /* x w^T [.., O], transient: of ranks that add up such products and go on with a part of the sum. */
 ls_tensor *ls_linear_transient(ls_tape *t, ls_tensor *x, ls_tensor *w);
+/* Who takes the rows of a product in pieces, while the next ones are computed: how many pieces, one of them, which is
+ * complete in y, and the end, before which nobody else reads y. After a failure `end` is called, too. */
+typedef struct ls_row_pieces {
+    int n;
+    ls_status (*piece)(void *arg, ls_tape *t, ls_tensor *y, ls_range rows);
+    ls_status (*end)(void *arg);
+    void *arg;
+} ls_row_pieces;
+/* x w^T [.., O], in pieces. */
+ls_tensor *ls_linear_in_pieces(ls_tape *t, ls_tensor *x, ls_tensor *w, const ls_row_pieces *to);
 /* From here on, and until 0, 0, results of two dimensions with `rows` rows get room for `most`, which a dry tape counts
  * with: so memory is laid out in every step as it was planned, whatever holes it leaves. */
 void ls_tape_rows(ls_tape *t, int64_t rows, int64_t most);
@@ -112,6 +131,12 @@ static inline int ls_tape_inputs(const struct ls_node *n, ls_tensor *const **in)
 
 /* Whether anybody wants the gradient of x. */
 static inline bool ls_grad_wanted(const ls_tensor *x) { return x && (x->node || x->grad); }
+/* In how many pieces the next contribution to x's gradient is taken: it is the last one, and the op that made x takes
+ * them. Else 1. */
+static inline int ls_grad_pieces(const ls_tensor *x)
+{
+    return x && x->node && x->uses == 1 && x->node->op->pieces ? x->node->op->pieces(x->node) : 1;
+}
 /* Where a contribution to x's gradient goes, in x's dtype: write it, or add to what is
  * there when *add. In the slab for what the tape made. Ended by ls_grad_end. */
 ls_status ls_grad_begin(ls_tape *t, ls_tensor *x, bool *add, void **out);

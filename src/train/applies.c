@@ -28,6 +28,7 @@ static bool rescales(const ls_train_config *c) { return is(c->optim.loss_scale, 
 static bool invariant(const ls_train_config *c) { return ls_train_is_invariant(c); }
 static bool trains(const ls_train_config *c) { return !c->eval_only; }
 static bool divides_layers(const ls_train_config *c) { return c->parallel.tp > 1; }
+static bool sums_layers(const ls_train_config *c) { return !c->parallel.sp; }
 static bool divides_sequences(const ls_train_config *c) { return c->parallel.cp > 1; }
 static bool staged(const ls_train_config *c) { return c->parallel.pp > 1; }
 static bool exchanges(const ls_train_config *c) { return ls_train_exchanges(c); }
@@ -73,6 +74,8 @@ static const rule rules[] = {
     { "zero.reshard", gathers, "zero.stage 3 with zero.copy rank", "zero.copy" },
     { "zero.hsdp", shards, "zero.stage 1 to 3", "zero.stage" },
     { "parallel.sp", divides_layers, "parallel.tp above 1", "parallel.tp" },
+    { "parallel.tp_pieces", divides_layers, "parallel.tp above 1", "parallel.tp" },
+    { "parallel.tp_pieces", sums_layers, "all_reduces inside a layer, with parallel.sp false", "parallel.sp" },
     { "parallel.context", divides_sequences, "parallel.cp above 1", "parallel.cp" },
     { "parallel.cp_ulysses", exchanges, "parallel.context ulysses-ring", "parallel.context" },
     { "parallel.cp_split", divides_sequences, "parallel.cp above 1", "parallel.cp" },

@@ -44,7 +44,7 @@ typedef struct ls_train_config {
         int64_t scale_interval;
     } optim;
     struct {
-        int64_t dp, tp, pp, cp, ep, cp_ulysses;
+        int64_t dp, tp, tp_pieces, pp, cp, ep, cp_ulysses;
         bool sp;
         const char *context, *cp_split;
         const char *dp_strategy, *order, *placement;

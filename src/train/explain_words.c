@@ -6,14 +6,23 @@
 
 static const char *or_default(const char *word, const char *def) { return word ? word : def; }
 
+/* How ranks of tp exchange, where the plan says so. */
+static const char *of_tp(const ls_plan *p, char *buf, size_t n)
+{
+    if (p->sequence_parallel) return "sequence parallel";
+    if (p->tp_pieces > 0) snprintf(buf, n, "%d piece%s", p->tp_pieces, p->tp_pieces > 1 ? "s" : "");
+    return buf;
+}
+
 const char *ls_explain_axes(const ls_explain_layout *l, char *buf, size_t n)
 {
     size_t at = 0;
+    char pieces[24] = "";
     *buf = 0;
     for (int a = LS_AXES - 1; a >= 0; a--) {
         const int size = l->plan.size[a];
         if (size < 2) continue;
-        const char *how = a == LS_AXIS_TP && l->plan.sequence_parallel ? "sequence parallel"
+        const char *how = a == LS_AXIS_TP ? of_tp(&l->plan, pieces, sizeof pieces)
                           : a == LS_AXIS_CP ? or_default(l->plan.context, "ring")
                           : a == LS_AXIS_PP ? or_default(l->plan.schedule, "1f1b") : "";
         if (at < n)

@@ -60,10 +60,12 @@ static void describe_axes(const ls_mesh *m, const ls_train_config *c, char *buf,
 {
     const int tp = m->size[LS_AXIS_TP], cp = m->size[LS_AXIS_CP], ep = m->size[LS_AXIS_EP];
     const int pp = m->size[LS_AXIS_PP];
-    char p[64] = "", t[40] = "", s[48] = "", e[24] = "";
+    char p[64] = "", t[56] = "", s[48] = "", e[24] = "", how[32] = "";
     *buf = 0;
     if (pp > 1) snprintf(p, sizeof p, "pp %d (%s) x ", pp, c->pipeline.schedule);
-    if (tp > 1) snprintf(t, sizeof t, "tp %d%s x ", tp, c->parallel.sp ? " (sequence parallel)" : "");
+    if (c->parallel.tp_pieces > 0)
+        snprintf(how, sizeof how, " (%lld piece%s)", (long long)c->parallel.tp_pieces, c->parallel.tp_pieces > 1 ? "s" : "");
+    if (tp > 1) snprintf(t, sizeof t, "tp %d%s x ", tp, c->parallel.sp ? " (sequence parallel)" : how);
     if (ls_train_exchanges(c))
         snprintf(s, sizeof s, "cp %d (ulysses %d x ring %d) x ", cp, ls_train_neighbours(c), cp / ls_train_neighbours(c));
     else if (cp > 1) snprintf(s, sizeof s, "cp %d (%s) x ", cp, c->parallel.context);

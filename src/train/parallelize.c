@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "group/link.h"
 #include "lockstep/ckpt.h"
 #include "model/moe.h"
 #include "nn/unit_ledger.h"
@@ -211,6 +212,20 @@ static ls_status check_exchange(const ls_plan *p, ls_cp_mode context)
     return ls_fail(LS_BAD_CONFIG, "plan: %d neighbours of cp %d exchange heads in ulysses-ring: expected %s (ring: 1, ulysses: all)", U, cp, fit);
 }
 
+/* Pieces of all_reduces inside a layer. */
+static ls_status check_pieces(const ls_plan *p)
+{
+    if (p->tp_pieces == 0) return LS_OK;
+    if (p->tp_pieces < 0 || p->tp_pieces > LS_TP_MOST_PIECES)
+        return ls_fail(LS_BAD_CONFIG, "plan: tp_pieces is %d: expected 1 to %d, or 0, as many as are worth it", p->tp_pieces, LS_TP_MOST_PIECES);
+    if (p->size[LS_AXIS_TP] < 2)
+        return ls_fail(LS_BAD_CONFIG, "plan: tp_pieces belongs to tp above 1, and tp is %d: expected 0", p->size[LS_AXIS_TP]);
+    if (p->sequence_parallel)
+        return ls_fail(LS_UNSUPPORTED, "plan: tp_pieces is %d, and with sequence_parallel collectives inside a layer are not divided: expected "
+                       "0, or sequence_parallel false", p->tp_pieces);
+    return LS_OK;
+}
+
 static ls_status check_sequence(const ls_plan *p)
 {
     ls_cp_mode context = LS_CP_RING;
@@ -221,7 +236,7 @@ static ls_status check_sequence(const ls_plan *p)
     LS_TRY(check_exchange(p, context));
     if (p->sequence_parallel && p->size[LS_AXIS_TP] < 2)
         return ls_fail(LS_BAD_CONFIG, "plan: sequence_parallel belongs to tp above 1, and tp is %d: expected false", p->size[LS_AXIS_TP]);
-    return LS_OK;
+    return check_pieces(p);
 }
 
 static ls_pipe_config pipe_of(const ls_plan *p)
@@ -416,6 +431,9 @@ static ls_place here_of(const ls_plan *p, const ls_parallel *out)
                        .exchange = along(out->exchange), .ring = along(out->ring),
                        .ep = { m->axis[ep], m->size[ep], m->coord[ep] }, .in_turn = p->in_turn };
     if (p->context) (void)ls_cp_mode_find(p->context, &place.context); /* ls_plan_check has found it */
+    ls_link_cost link;
+    place.pieces = p->tp_pieces;
+    if (ls_group_link(place.tp.ranks, &link)) place.link.message_ns = link.alpha_ns, place.link.byte_ns = link.beta_ns;
     return place;
 }
 
