@@ -117,7 +117,8 @@ CHANGE(four_pieces, p->size[LS_AXIS_DP] = p->size[LS_AXIS_TP] = 2; p->tp_pieces 
 CHANGE(many_pieces, p->size[LS_AXIS_DP] = p->size[LS_AXIS_TP] = 2; p->tp_pieces = 17)
 CHANGE(minus_pieces, p->size[LS_AXIS_DP] = p->size[LS_AXIS_TP] = 2; p->tp_pieces = -1)
 CHANGE(pieces_of_one, p->tp_pieces = 4)
-CHANGE(pieces_of_sequences, p->size[LS_AXIS_DP] = p->size[LS_AXIS_TP] = 2; p->sequence_parallel = true; p->tp_pieces = 4)
+CHANGE(pieces_of_sequences, p->size[LS_AXIS_DP] = p->size[LS_AXIS_TP] = 2; p->sequence_parallel = true;
+       p->tp_pieces = 4)
 CHANGE(recompute_7, p->recompute = (ls_recompute)7)
 CHANGE(doubles, p->dtype = LS_F64)
 

@@ -303,13 +303,16 @@ static ls_status wait_for_sums(void *arg) { return ls_flight_wait(&((sums *)arg)
 static ls_tensor *rows_in_pieces(ls_tape *t, ls_tensor *x, ls_tensor *w, const ls_place *p, int pieces)
 {
     sums s = { .ranks = p->tp.ranks };
-    return ls_linear_in_pieces(t, x, w, &(ls_row_pieces){ .n = pieces, .piece = start_sum, .end = wait_for_sums, .arg = &s });
+    const ls_row_pieces to = { .n = pieces, .piece = start_sum, .end = wait_for_sums, .arg = &s };
+    return ls_linear_in_pieces(t, x, w, &to);
 }
 
 ls_tensor *ls_tp_rows(ls_tape *t, ls_tensor *x, ls_tensor *w, ls_tensor *b, const ls_place *p)
 {
     if (!ls_divides(&p->tp)) return ls_linear(t, x, w, b);
-    const int pieces = x && w ? ls_tp_pieces(p, (int64_t)rows_of(x), rows_of(x) * (size_t)w->dim[0] * ls_dtype_size(x->dtype)) : 1;
+    if (!x || !w) return NULL;
+    const size_t nbytes = rows_of(x) * (size_t)w->dim[0] * ls_dtype_size(x->dtype);
+    const int pieces = ls_tp_pieces(p, (int64_t)rows_of(x), nbytes);
     if (pieces > 1) {
         ls_tensor *sum = rows_in_pieces(t, x, w, p, pieces);
         return b ? ls_add_bias(t, sum, b) : sum;

@@ -3,7 +3,7 @@
  * n bytes take 2 (tp - 1) messages of n / tp each (ring). In p pieces only the last one is not overlapped, and every
  * other one costs its messages once more:
  *
- *   T(p) = 2 (tp - 1) (p message + n / (p tp) byte)      least at p = sqrt(n byte / (tp message))
+ *   T(p) = 2 (tp - 1) (p message + n / (p tp) byte)     least at p = sqrt(n byte / (tp message))
  *
  * This leaves out that a product of few rows is slower per row: a piece has at least FEWEST_ROWS, and pieces are at most
  * MOST. Both were measured (docs/parallel.md).

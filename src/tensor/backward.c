@@ -173,8 +173,8 @@ static ls_status play_node(ls_tape *t, struct ls_node *n)
 {
     if (n->op->play) return n->op->play(t, n);
     LS_TRY(ls_tape_make_inputs(t, n));
-    /* Parameters first: their collective can start while the rest is computed. But what ranks inside a layer exchange in
-     * pieces is waited for sooner: it travels during the weight half. */
+    /* Parameters first: their collective can start while the rest is computed. But what ranks inside a layer exchange
+     * in pieces is waited for sooner: it travels during the weight half. */
     const bool input_first = n->op->hands_on && ls_grad_pieces(n->in[0]) > 1;
     if (input_first) LS_TRY(ls_tape_play_half(t, n, false));
     if (LS_UNLIKELY(t->defer) && ls_tape_defers(t, n)) LS_TRY(ls_tape_defer(t, n));

@@ -49,7 +49,8 @@ static ls_status backward_weight(ls_tape *t, struct ls_node *n)
 typedef ls_status (*take_rows)(void *to, ls_tape *t, ls_tensor *y, ls_range rows);
 
 /* A product of which B is w, in n pieces of its rows, each of which goes to `take`. */
-static ls_status in_pieces(ls_tape *t, const ls_gemm_call *whole, const ls_tensor *w, int n, take_rows take, void *to, ls_tensor *y)
+static ls_status in_pieces(ls_tape *t, const ls_gemm_call *whole, const ls_tensor *w, int n, take_rows take, void *to,
+                           ls_tensor *y)
 {
     const size_t elem = ls_dtype_size(whole->in);
     for (int i = 0; i < n; i++) {
@@ -119,14 +120,16 @@ static ls_status check(const ls_tape *t, const ls_tensor *x, const ls_tensor *w,
 
 typedef ls_tensor *(*make_output)(ls_tape *t, ls_dtype dtype, int ndim, const int64_t *dim);
 
-static ls_status in_pieces_to(ls_tape *t, const ls_gemm_call *c, const ls_tensor *w, const ls_row_pieces *to, ls_tensor *y)
+static ls_status in_pieces_to(ls_tape *t, const ls_gemm_call *c, const ls_tensor *w, const ls_row_pieces *to,
+                              ls_tensor *y)
 {
     const ls_status made = in_pieces(t, c, w, to->n, to->piece, to->arg, y), ended = to->end(to->arg);
     return made < 0 ? made : ended;
 }
 
 /* `to`: NULL, or who takes the product in pieces. */
-static ls_tensor *apply(ls_tape *t, ls_tensor *x, ls_tensor *w, ls_tensor *b, make_output output, const ls_row_pieces *to)
+static ls_tensor *apply(ls_tape *t, ls_tensor *x, ls_tensor *w, ls_tensor *b, make_output output,
+                        const ls_row_pieces *to)
 {
     if (!ls_op_begin(t, linear.name, x && w)) return NULL;
     const ls_status st = check(t, x, w, b);
@@ -151,7 +154,10 @@ static ls_tensor *apply(ls_tape *t, ls_tensor *x, ls_tensor *w, ls_tensor *b, ma
     });
 }
 
-ls_tensor *ls_linear(ls_tape *t, ls_tensor *x, ls_tensor *w, ls_tensor *b) { return apply(t, x, w, b, ls_op_output, NULL); }
+ls_tensor *ls_linear(ls_tape *t, ls_tensor *x, ls_tensor *w, ls_tensor *b)
+{
+    return apply(t, x, w, b, ls_op_output, NULL);
+}
 
 ls_tensor *ls_linear_transient(ls_tape *t, ls_tensor *x, ls_tensor *w)
 {
