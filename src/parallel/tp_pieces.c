@@ -5,8 +5,8 @@
  *
  *   T(p) = 2 (tp - 1) (p message + n / (p tp) byte)     least at p = sqrt(n byte / (tp message))
  *
- * This leaves out that a product of few rows is slower per row: a piece has at least FEWEST_ROWS, and pieces are at most
- * MOST. Both were measured (docs/parallel.md).
+ * This leaves out that a product of few rows is slower per row: a piece has at least FEWEST_ROWS, and there are at
+ * most MOST pieces (docs/parallel.md has measurements).
  */
 #include "lockstep/place.h"
 
