@@ -60,6 +60,10 @@ claim 'tp in four parts: axis and shape' part 'axis and shape' 'tp 2; inputs: no
 claim 'tp in four parts: collective and link' part 'collective and link' "mostly all_reduce (leave), 14 calls with $(comma $((14 * 2 * 32 * 32 * 4))) bytes in group tp 0, 1, in memory of one node; between two products: exposed."
 # and for the loss of each of 2 micro-batches two floats and two doubles of each of 64 tokens: a ring of two sends what it sums
 claim 'tp in four parts: number' part number "32 calls, in which rank 0 sends $(comma $((28 * 2 * 32 * 32 * 4 + 2 * 64 * (8 + 16)))) bytes per step: "
+explain tp gpt2.yaml --parallel.tp 2 --parallel.tp_pieces 4 -n 4
+claim 'tp: pieces' prints '; 4 ranks = tp 2 \(4 pieces\) x dp 2, zero.stage 0$'
+claim 'tp: pieces are calls, of as many bytes' prints "^  tp 0, 1 +all_reduce +leave +$((2 * (1 + 6 * 4))) +$((2 * 7 * 2 * 32 * 32 * 4)) "
+claim 'tp: backward as well, beside products' prints "^  tp 0, 1 +all_reduce +enter backward +$((2 * (1 + 6 * 4))) +$((2 * 7 * 2 * 32 * 32 * 4)) .* beside products"
 explain tp gpt2.yaml
 claim 'tp: a configuration without the axis' prints '^the configuration does not have this axis: shown with parallel.tp 2$'
 explain tp moe.yaml --parallel.tp 2

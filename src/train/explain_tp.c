@@ -138,11 +138,12 @@ static void add_cost(const ls_topic_of *t, ls_text *out)
                  (double)tp.calls / layers, ls_number_text((double)tp.bytes, 0, a, sizeof a),
                  (unsigned long long)dp.calls,
                  ls_number_text((double)dp.bytes, 0, b, sizeof b));
-    ls_topic_say(out, "By the cost model: tp %s in memory, %s over a network; dp %s and %s. Calls of tp are "
-                      "between two products, so all of that "
-                 "is waited for; those of dp are beside backward.", ls_topic_ms(tp.ns[LS_LEVEL_MEMORY], a, sizeof a),
+    const char *when = t->l->plan.tp_pieces > 1 ? "between two products, so what does not travel beside a product is waited for"
+                                                : "between two products, so all of that is waited for";
+    ls_topic_say(out, "By the cost model: tp %s in memory, %s over a network; dp %s and %s. Calls of tp are %s; those "
+                      "of dp are beside backward.", ls_topic_ms(tp.ns[LS_LEVEL_MEMORY], a, sizeof a),
                  ls_topic_ms(tp.ns[LS_LEVEL_NETWORK], b, sizeof b), ls_topic_ms(dp.ns[LS_LEVEL_MEMORY], c, sizeof c),
-                 ls_topic_ms(dp.ns[LS_LEVEL_NETWORK], d, sizeof d));
+                 ls_topic_ms(dp.ns[LS_LEVEL_NETWORK], d, sizeof d), when);
 }
 
 static ls_status print_tp(const ls_topic_of *t, ls_text *out)
@@ -170,6 +171,9 @@ static ls_status print_tp(const ls_topic_of *t, ls_text *out)
                                                                                              "are recomputed",
                  r->experts.whole > 0 ? ", and one backward per layer with experts, for the weights of the "
                                         "router" : "");
+    if (t->l->plan.tp_pieces > 1)
+        ls_topic_say(out, "Those of products in layers go in %d pieces (parallel.tp_pieces), which are calls of their own with as many "
+                          "bytes together: the sum of a piece travels while the next piece is computed.", t->l->plan.tp_pieces);
     ls_topic_calls(t, LS_AXIS_TP, out);
     ls_topic_head(LS_TOPIC_STATE, out);
     ls_topic_say(out, "Matrices of layers, embedding and head, with their gradients and optimizer state: "
@@ -182,8 +186,9 @@ static ls_status print_tp(const ls_topic_of *t, ls_text *out)
     ls_topic_head(LS_TOPIC_MISTAKE, out);
     ls_topic_say(out, "\"Tensor parallelism scales over any link.\" Its %llu calls take %.3g times as long over "
                       "a network as in memory (costs of %s), and "
-                 "no product can start meanwhile: put tp inside a node.", (unsigned long long)cost.calls,
-                 cost.ns[LS_LEVEL_NETWORK] / cost.ns[LS_LEVEL_MEMORY], t->cost_from);
+                 "%s: put tp inside a node.", (unsigned long long)cost.calls,
+                 cost.ns[LS_LEVEL_NETWORK] / cost.ns[LS_LEVEL_MEMORY], t->cost_from,
+                 t->l->plan.tp_pieces > 1 ? "products hide a part of that at most" : "no product can start meanwhile");
     return LS_OK;
 }
 

@@ -113,6 +113,7 @@ const char *ls_explain_when(const ls_explain_layout *l, const ls_explain_rank *r
         { "dispatch", "before the experts: exposed" },
         { "combine", "after the experts: exposed" },
     };
+    if (l->plan.tp_pieces > 1 && (begins(k, "enter") || begins(k, "leave"))) return "beside products: the last piece is exposed";
     const ls_explain_group *g = &r->group[k->group];
     if (g->size == 1) return "one rank: nothing moves";
     if (k->coll == LS_BARRIER) return "around the optimizer: exposed, short";
