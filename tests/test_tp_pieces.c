@@ -243,7 +243,8 @@ static void ranks_wait_for_some_links_only(void **state)
         assert_done(ls_world_dry(1, 4, row[i].node, &o, &w));
         const bool waits = ls_group_link(ls_world_group(w), &link);
         if (waits != row[i].waits) fail_msg("row %zu: %s", i, waits ? "a link" : "no link");
-        if (waits && row[i].byte_ns > 0 && (link.beta_ns < row[i].byte_ns * 0.999 || link.beta_ns > row[i].byte_ns * 1.001))
+        const double off = waits && row[i].byte_ns > 0 ? link.beta_ns / row[i].byte_ns - 1 : 0;
+        if (off < -0.001 || off > 0.001)
             fail_msg("row %zu: %g ns per byte, expected %g", i, link.beta_ns, row[i].byte_ns);
         ls_world_leave(w);
     }
