@@ -122,6 +122,10 @@ claim 'no cluster' fails_with 64 'which cluster?' topo place llama.yaml
 claim 'an order without an axis' fails_with 64 'tp, which has 2 ranks, is missing' place --parallel.tp 2 --order dp
 claim 'a flag of another command' fails_with 64 'belongs to `lockstep train`' place --dry-run
 claim 'a flag of another part' fails_with 64 '--order belongs to `lockstep topo place`' topo h100-8 --order dp
+claim 'a batch smaller than the replicas' fails_with 78 'train.global_batch is 1, which 2 ranks cannot share equally: the nearest that fits is 4' \
+    place --parallel.pp 2 --train.global_batch 1
+claim 'and one that leaves a stage without' fails_with 78 'train.micro_batch is 4, which does not divide the 2 samples of a rank: the nearest that does is 2' \
+    place --parallel.pp 2 --train.global_batch 4 --train.micro_batch 4
 claim 'parts of an axis' fails_with 78 'zero.hsdp' place --zero.stage 1 --zero.hsdp 2
 claim 'an unknown transport' fails_with 78 "no transport named 'shmm'" topo links --transport shmm
 claim 'one rank' fails_with 64 'one rank alone has no links' topo links -n 1

@@ -244,7 +244,9 @@ static void refuses_values_that_do_not_fit_together(void **state)
         { "train.global_batch", "100", 3, "which 3 ranks cannot share equally: the nearest that fit are 99 and 102" },
         { "train.global_batch", "2", 3, "the nearest that fits is 3" },
         { "train.micro_batch", "8", 3, "which 3 ranks cannot share equally: the nearest that fit are 120 and 144" },
-        { "train.micro_batch", "48", 2, "train.micro_batch is 48, which does not divide the 64 samples of a rank" },
+        { "train.micro_batch", "48", 2, "train.micro_batch is 48, which does not divide the 64 samples of a rank: the nearest that do are "
+                                        "32 and 64" },
+        { "train.micro_batch", "200", 2, "which does not divide the 64 samples of a rank: the nearest that does is 64" },
         { "model.init", "file", 1, "model.init file needs model.load" },
         { "eval-only", "true", 1, "--eval-only needs model.load" },
         { "model.dims", "784", 1, "model.dims has 1 numbers: expected inputs, widths or channels, classes" },

@@ -845,12 +845,37 @@ static ls_status check_product(const ls_train_config *c, int world_size)
     return st < 0 ? ls_while(st, "checking parallel.dp, parallel.ep, parallel.cp, parallel.tp and parallel.pp") : LS_OK;
 }
 
+/* Samples of a step: of each rank that has its own, and of each of its micro-batches. */
+static ls_status check_batch(const ls_train_config *c, int world_size)
+{
+    const int samplers = ls_train_batch_ranks(c, world_size);
+    const int64_t batch = c->train.global_batch, micro = c->train.micro_batch, each = batch / samplers;
+    char nearest[80];
+    if (batch % samplers != 0) {
+        const long long unit = samplers * (micro > 0 ? micro : 1), below = batch / unit * unit;
+        if (below == 0) snprintf(nearest, sizeof nearest, "nearest that fits is %lld", unit);
+        else snprintf(nearest, sizeof nearest, "nearest that fit are %lld and %lld", below, below + unit);
+        return ls_fail(LS_BAD_CONFIG, "train.global_batch is %lld, which %d ranks cannot share equally: the %s",
+                       (long long)batch, samplers, nearest);
+    }
+    if (micro == 0 || each % micro == 0) return LS_OK;
+    int64_t less = micro < each ? micro : each, more = micro;
+    while (each % less != 0) less--;
+    while (more < each && each % more != 0) more++;
+    if (more > each || more == less) snprintf(nearest, sizeof nearest, "nearest that does is %lld", (long long)less);
+    else snprintf(nearest, sizeof nearest, "nearest that do are %lld and %lld", (long long)less, (long long)more);
+    return ls_fail(LS_BAD_CONFIG, "train.micro_batch is %lld, which does not divide the %lld samples of a rank: the %s",
+                   (long long)micro, (long long)each, nearest);
+}
+
 ls_status ls_train_config_check(const ls_train_config *c, int world_size)
 {
     double b1, b2;
     ls_lr lr;
     uint32_t first, last;
     ls_injection inject;
+    const int64_t same = c->parallel.pp * c->parallel.cp * c->parallel.tp;
+    if (c->parallel.pp > 1 && world_size % same == 0) LS_TRY(check_batch(c, world_size)); /* stages count micro-batches */
     LS_TRY(check_supported(c, world_size));
     LS_TRY(ls_train_betas(c, &b1, &b2));
     LS_TRY(ls_train_lr(c, world_size, c->train.steps, &lr));
@@ -864,20 +889,8 @@ ls_status ls_train_config_check(const ls_train_config *c, int world_size)
     ls_status st = ls_algo_parse(c->comm.algo, by);
     if (st < 0) return ls_while(st, "comm.algo");
     if (*c->comm.transport && (st = ls_transport_check(c->comm.transport)) < 0) return ls_while(st, "reading comm.transport");
-    const int samplers = ls_train_batch_ranks(c, world_size); /* ranks with samples of their own */
     LS_TRY(check_product(c, world_size));
-    int64_t batch = c->train.global_batch, micro = c->train.micro_batch;
-    if (batch % samplers != 0) {
-        const long long unit = samplers * (micro > 0 ? micro : 1), below = batch / unit * unit;
-        char nearest[80];
-        if (below == 0) snprintf(nearest, sizeof nearest, "nearest that fits is %lld", unit);
-        else snprintf(nearest, sizeof nearest, "nearest that fit are %lld and %lld", below, below + unit);
-        return ls_fail(LS_BAD_CONFIG, "train.global_batch is %lld, which %d ranks cannot share equally: the %s",
-                       (long long)batch, samplers, nearest);
-    }
-    if (micro > 0 && batch / samplers % micro != 0)
-        return ls_fail(LS_BAD_CONFIG, "train.micro_batch is %lld, which does not divide the %lld samples of a rank",
-                       (long long)micro, (long long)(batch / samplers));
+    LS_TRY(check_batch(c, world_size));
     LS_TRY(ls_train_check_invariant(c, world_size));
     bool file = strcmp(c->model.init, "file") == 0;
     if (ls_train_is_lm(c) && strcmp(c->checkpoint.best, "accuracy") == 0)
