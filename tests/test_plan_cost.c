@@ -20,7 +20,8 @@ static ls_run layout(int i)
 {
     static const int64_t t[] = { 1, 2, 4, 8 }, p[] = { 1, 2, 4 }, micro[] = { 1, 2, 4 };
     static const ls_pipe_form form[] = { LS_PIPE_1F1B, LS_PIPE_GPIPE, LS_PIPE_ZB_H1, LS_PIPE_INTERLEAVED };
-    ls_run r = { .device = ls_device_find(i % 2 ? "H100-80GB-SXM" : "A100-80GB-SXM"), .per_node = 8, .n = 64, .c = 1,
+    const ls_device_sheet *device = ls_device_sheet_find(i % 2 ? "H100-80GB-SXM" : "A100-80GB-SXM");
+    ls_run r = { .device = device, .per_node = 8, .n = 64, .c = 1,
         .e = 1, .v = 2,
                  .batch = 256, .bits = i % 2 ? 8 : 16, .grad_bytes = 2 };
     assert_int_equal(ls_llm_preset(i % 5 == 4 ? "qwen3-30b" : "llama2-7b", &r.m), LS_OK);
@@ -95,7 +96,7 @@ static void a_step_without_parallelism_is_its_products(void **state)
     ls_step_cost c;
     r.n = r.t = r.p = r.d = 1, r.batch = 4, r.micro = 2, r.zero = 0, r.kept = LS_KEEP_ALL, r.flash = true;
     /* A device of infinite memory bandwidth whose products reach the peak, and attention that costs nothing. */
-    ls_device ideal = *r.device;
+    ls_device_sheet ideal = *r.device;
     ideal.bytes_per_s = INFINITY;
     r.device = &ideal;
     k[LS_K_GEMM] = k[LS_K_BACKWARD] = k[LS_K_LOW] = 1;

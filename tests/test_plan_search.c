@@ -255,7 +255,7 @@ static void a_plan_costs_what_a_row_does(void **state)
         if (ls_layout_evaluate(&q, &some[i], &c, NULL) != LS_OK) fail_msg("layout %zu: %s", i, ls_last_error());
         assert_int_equal(ls_problem_of(&q, &b), LS_OK);
         ls_layout_run(&b, &some[i], &r);
-        r.placed = false, r.device = ls_device_find("H100 SXM");
+        r.placed = false, r.device = ls_device_sheet_find("H100 SXM");
         ls_step_cost_of(&r, ls_constants[b.stack], &row);
         if (fabs(row.total - c.cost.total) > 1e-12 * row.total)
             fail_msg("layout %zu: %.17g, a row has %.17g", i, c.cost.total, row.total);

@@ -4,7 +4,7 @@
 
 #include "plan/cost.h"
 
-static const ls_device devices[] = {
+static const ls_device_sheet devices[] = {
     { "V100", 125e12, 125e12, 125e12, .90e12, 1, 80 },
     { "A100", 312e12, 312e12, 312e12, 1.935e12, 1, 108 },
     { "A100-40GB", 312e12, 312e12, 312e12, 1.555e12, 1, 108 },
@@ -19,9 +19,9 @@ static const ls_device devices[] = {
     { "GB300", 2500e12, 5000e12, 15000e12, 8e12, 1.1, 152 },
 };
 
-const ls_device *ls_device_find(const char *gpu)
+const ls_device_sheet *ls_device_sheet_find(const char *gpu)
 {
-    const ls_device *found = NULL;
+    const ls_device_sheet *found = NULL;
     for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
         const size_t n = strlen(devices[i].name);
         if (strncmp(gpu, devices[i].name, n) == 0 && (!found || n > strlen(found->name))) found = &devices[i];
@@ -38,7 +38,7 @@ typedef struct part {
 /* A product [M, K] x [K, N] in tiles of 256 x 128, which the device's processors take in waves. */
 static double product(const ls_run *r, const double *k, double M, double N, double K, double bits)
 {
-    const ls_device *d = r->device;
+    const ls_device_sheet *d = r->device;
     const double peak = bits == 16 ? d->peak16 : bits == 8 ? d->peak8 : d->peak4;
     const double low = r->row_scaled ? k[LS_K_LOW] / 2 : k[LS_K_LOW];
     const double rate = d->sustained * d->peak16 * pow(peak / d->peak16, low);
@@ -98,7 +98,7 @@ static double mean_keys(const ls_llm *m)
 static void attention(const ls_run *r, const double *k, double M, part *out)
 {
     const ls_llm *m = &r->m;
-    const ls_device *d = r->device;
+    const ls_device_sheet *d = r->device;
     const double a = (double)m->heads / (double)r->t, w = head_dim(m), n = mean_keys(m);
     if (r->flash) {
         out->attention = 2 * M * n * a * w / (d->peak16 * d->sustained * k[LS_K_ATTENTION] * w / (w + 32) * 1.25);

@@ -8,15 +8,15 @@
 #define LS_PLAN_COST_H
 #include "lockstep/plan.h"
 
-typedef struct ls_device {
+typedef struct ls_device_sheet {
     const char *name;      /* as it begins in a row: "A100-80GB" */
     double peak16, peak8, peak4, bytes_per_s; /* of the data sheet */
     double sustained;      /* clocks under load relative to others of its kind, by their power limits */
     int sms;
-} ls_device;
+} ls_device_sheet;
 
 /* By the longest name that `gpu` begins with; NULL: there is none. */
-const ls_device *ls_device_find(const char *gpu);
+const ls_device_sheet *ls_device_sheet_find(const char *gpu);
 
 /* name, prior, standard deviation of its logarithm, meaning */
 #define LS_CONSTANTS(X)                                                                                      \
@@ -67,7 +67,7 @@ typedef struct ls_spans {
 
 typedef struct ls_run {
     ls_llm m;
-    const ls_device *device;
+    const ls_device_sheet *device;
     int64_t per_node, n, t, p, v, c, e, d, micro, batch;
     int zero;
     double bits;              /* of products: 16, 8, 4 */

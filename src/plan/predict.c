@@ -35,11 +35,11 @@ int ls_stack_of(const ls_row *r)
         if (*s->note && (!ls_row_notes(r, s->note) || ls_row_notes(r, "Megatron-LM baseline"))) continue;
         return i;
     }
-    const ls_device *d = ls_device_find(r->gpu);
+    const ls_device_sheet *d = ls_device_sheet_find(r->gpu);
     return d ? ls_stack_of_device(d, r->m.experts > 0) : -1;
 }
 
-int ls_stack_of_device(const ls_device *d, bool experts)
+int ls_stack_of_device(const ls_device_sheet *d, bool experts)
 {
     const char *name = d->name[0] == 'A' ? "megatron-a100" : d->name[0] == 'V' ? "megatron-v100"
                        : d->name[0] == 'H' ? (experts ? "megatron-h100-moe" : "megatron-h100")

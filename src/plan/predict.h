@@ -18,7 +18,7 @@ enum { LS_STACKS = 15 };
 /* The row's; where no stack has its family, one of its device; -1: no device of the table. */
 int ls_stack_of(const ls_row *r);
 /* Megatron-LM's on this device. */
-int ls_stack_of_device(const ls_device *d, bool experts);
+int ls_stack_of_device(const ls_device_sheet *d, bool experts);
 
 /* constants.c, which `make fit` writes. */
 extern const double ls_constants[LS_STACKS][LS_K_COUNT];

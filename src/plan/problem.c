@@ -44,7 +44,7 @@ static double slowest(const ls_topo *t, int level)
 static ls_status constants(const ls_layout_query *q, ls_problem *b)
 {
     const ls_topo *t = q->topo;
-    const ls_device *d = ls_device_find(t->device.name);
+    const ls_device_sheet *d = ls_device_sheet_find(t->device.name);
     if (!d)
         return ls_fail(LS_BAD_CONFIG, "topology %s: no constants for device '%s': expected a name that begins with "
                         "V100, A100, H100, H800, H200, B200, B300, GB200 or GB300; change device.name, or measure "

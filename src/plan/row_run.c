@@ -31,7 +31,8 @@ static ls_status form_of(const ls_row *r, ls_pipe_form *out)
 
 ls_status ls_row_run(const ls_row *r, ls_run *o)
 {
-    *o = (ls_run){ .m = r->m, .device = ls_device_find(r->gpu), .per_node = r->per_node ? r->per_node : 8, .n = r->n };
+    *o = (ls_run){ .m = r->m, .device = ls_device_sheet_find(r->gpu), .per_node = r->per_node ? r->per_node : 8,
+                   .n = r->n };
     const struct { const char *name; int64_t v; } need[] = {
         { "layers", r->m.layers }, { "hidden", r->m.hidden }, { "heads", r->m.heads }, { "seq", r->m.seq },
         { "n_gpus", r->n }, { "global_batch", r->batch },

@@ -5,6 +5,6 @@
 
 double ls_sheet_memory_rate(const char *name)
 {
-    const ls_device *d = ls_device_find(name);
+    const ls_device_sheet *d = ls_device_sheet_find(name);
     return d ? d->bytes_per_s : 0;
 }
