@@ -190,6 +190,12 @@ void ls_json_field(ls_text *t, const char *key, double v)
     ls_json_number(t, v);
 }
 
+void ls_json_also(ls_text *t, const char *key, double v)
+{
+    ls_text_add(t, ", ");
+    ls_json_field(t, key, v);
+}
+
 void ls_text_printable(char *p)
 {
     for (; *p; p++)

@@ -51,5 +51,7 @@ void ls_json_bytes(ls_text *t, const char *s, size_t nbytes);
 void ls_json_number(ls_text *t, double v);
 /* "key": and the number; the key is not escaped. */
 void ls_json_field(ls_text *t, const char *key, double v);
+/* The same after a comma: of an object that has fields already. */
+void ls_json_also(ls_text *t, const char *key, double v);
 
 #endif

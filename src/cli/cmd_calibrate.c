@@ -87,28 +87,21 @@ static void print_fit(const ls_calibration *m)
     }
 }
 
-/* ", "key": value" */
-static void add_number(ls_text *out, const char *key, double value)
-{
-    ls_text_add(out, ", \"%s\": ", key);
-    ls_json_number(out, value);
-}
-
 static void json_link(const ls_cost *c, const ls_calibration *m, int l, ls_text *out)
 {
     const ls_link_cost *k = &c->link[l];
     ls_text_add(out, "{\"level\": \"%s\"", ls_level_name((ls_level)l));
-    add_number(out, "alpha_us", k->alpha_ns / 1e3);
-    add_number(out, "gap_us", k->gap_ns / 1e3);
-    add_number(out, "beta_ns_per_byte", k->beta_ns);
-    add_number(out, "gb_per_s", k->beta_ns > 0.0 ? 1.0 / k->beta_ns : (double)NAN);
+    ls_json_also(out, "alpha_us", k->alpha_ns / 1e3);
+    ls_json_also(out, "gap_us", k->gap_ns / 1e3);
+    ls_json_also(out, "beta_ns_per_byte", k->beta_ns);
+    ls_json_also(out, "gb_per_s", k->beta_ns > 0.0 ? 1.0 / k->beta_ns : (double)NAN);
     if (m && m->measured[l]) {
-        add_number(out, "worst", m->residual[l]);
+        ls_json_also(out, "worst", m->residual[l]);
         ls_text_add(out, ",\n   \"fit\": [");
         for (int i = 0; i < LS_CALIBRATE_SIZES; i++) {
             ls_text_add(out, "%s{\"bytes\": %zu", i ? ", " : "", m->nbytes[i]);
-            add_number(out, "measured_us", m->ns[l][i] / 1e3);
-            add_number(out, "fitted_us", (k->alpha_ns + k->beta_ns * (double)m->nbytes[i]) / 1e3);
+            ls_json_also(out, "measured_us", m->ns[l][i] / 1e3);
+            ls_json_also(out, "fitted_us", (k->alpha_ns + k->beta_ns * (double)m->nbytes[i]) / 1e3);
             ls_text_add(out, "}");
         }
         ls_text_add(out, "]");
@@ -123,12 +116,12 @@ static void json_switches(const ls_cost *c, const ls_calibration *m, ls_text *ou
     for (int i = 0; i < LS_SWITCH_POINTS; i++) {
         const double at = *ls_switch_point(&s, i);
         ls_text_add(out, "%s\n  {\"name\": \"%s\"", i ? "," : "", ls_switch_name(i));
-        add_number(out, "bytes", at >= LS_COST_NEVER ? (double)NAN : at);
+        ls_json_also(out, "bytes", at >= LS_COST_NEVER ? (double)NAN : at);
         if (m) ls_text_add(out, ", \"measured\": [");
         for (int k = 0; m && k < m->nswitch[i]; k++) {
             ls_text_add(out, "%s{\"bytes\": %zu", k ? ", " : "", m->switch_bytes[i][k]);
-            add_number(out, "first_us", m->switch_ns[i][k][0] / 1e3);
-            add_number(out, "second_us", m->switch_ns[i][k][1] / 1e3);
+            ls_json_also(out, "first_us", m->switch_ns[i][k][0] / 1e3);
+            ls_json_also(out, "second_us", m->switch_ns[i][k][1] / 1e3);
             ls_text_add(out, "}");
         }
         ls_text_add(out, "%s}", m ? "]" : "");
@@ -148,9 +141,9 @@ static ls_status print_json(const ls_cost *c, const ls_calibration *m, const cha
         json_link(c, m, l, &out);
     }
     ls_text_add(&out, "]");
-    add_number(&out, "add_ns_per_byte", c->gamma_ns);
-    add_number(&out, "add_gb_per_s", c->gamma_ns > 0.0 ? 1.0 / c->gamma_ns : (double)NAN);
-    add_number(&out, "progress_us", c->poke_ns / 1e3);
+    ls_json_also(&out, "add_ns_per_byte", c->gamma_ns);
+    ls_json_also(&out, "add_gb_per_s", c->gamma_ns > 0.0 ? 1.0 / c->gamma_ns : (double)NAN);
+    ls_json_also(&out, "progress_us", c->poke_ns / 1e3);
     json_switches(c, m, &out);
     ls_text_add(&out, "}\n");
     return ls_cli_print(&out);

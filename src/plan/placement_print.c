@@ -178,12 +178,6 @@ void ls_placement_print(const ls_placement_report *r, ls_text *out)
 
 /* --- JSON ----------------------------------------------------------------------------------------- */
 
-static void number(ls_text *out, const char *key, double v)
-{
-    ls_text_add(out, ", \"%s\": ", key);
-    ls_json_number(out, v);
-}
-
 static void numbers(ls_text *out, const char *key, const double *v, int n)
 {
     ls_text_add(out, ", \"%s\": [", key);
@@ -198,10 +192,10 @@ static void order_json(const ls_placement *p, ls_text *out)
 {
     char order[40];
     ls_text_add(out, "{\"order\": \"%s\"", ls_placement_order_text(p, order, sizeof order));
-    number(out, "bound_s", p->bound_s);
-    number(out, "serial_s", p->serial_s);
-    number(out, "mfu_at_most", efficiency(p, p->bound_s) / 100);
-    number(out, "mfu_serial", efficiency(p, p->serial_s) / 100);
+    ls_json_also(out, "bound_s", p->bound_s);
+    ls_json_also(out, "serial_s", p->serial_s);
+    ls_json_also(out, "mfu_at_most", efficiency(p, p->bound_s) / 100);
+    ls_json_also(out, "mfu_serial", efficiency(p, p->serial_s) / 100);
 }
 
 static void rows_json(const ls_placement_report *r, const ls_placement *p, ls_text *out)
@@ -212,15 +206,15 @@ static void rows_json(const ls_placement_report *r, const ls_placement *p, ls_te
         const ls_step_row *row = &r->x->row[i];
         ls_text_add(out, "%s\n {\"ranks\": \"%s\", \"collective\": \"%s\"", i ? "," : "", ranks_of(r, row, axes, sizeof axes),
                     row->coll == LS_SENDRECV ? "messages" : ls_coll_name(row->coll));
-        number(out, "calls", row->calls);
-        number(out, "bytes", row->bytes);
+        ls_json_also(out, "calls", row->calls);
+        ls_json_also(out, "bytes", row->bytes);
         numbers(out, "bytes_per_stage", row->of_stage, r->x->size[LS_AXIS_PP]);
         ls_text_add(out, ", \"link\": ");
         ls_json_string(out, r->t->level[p->row[i].level].link);
         numbers(out, "bytes_per_level", p->row[i].bytes, r->t->nlevels);
         numbers(out, "seconds_per_level", p->row[i].seconds, r->t->nlevels);
-        number(out, "latency_s", p->row[i].latency_s);
-        number(out, "serial_s", p->row[i].serial_s);
+        ls_json_also(out, "latency_s", p->row[i].latency_s);
+        ls_json_also(out, "serial_s", p->row[i].serial_s);
         ls_text_add(out, "}");
     }
     ls_text_add(out, "]");
@@ -252,8 +246,8 @@ void ls_placement_json(const ls_placement_report *r, ls_text *out)
     ls_text_add(out, ", \"ranks\": %d, \"mesh\": {", r->x->ranks);
     for (int a = 0; a < LS_AXES; a++) ls_text_add(out, "%s\"%s\": %d", a ? ", " : "", ls_axis_name((ls_axis)a), r->x->size[a]);
     ls_text_add(out, "}");
-    number(out, "flops", r->x->flops);
-    number(out, "compute_s", r->judged->compute_s);
+    ls_json_also(out, "flops", r->x->flops);
+    ls_json_also(out, "compute_s", r->judged->compute_s);
     ls_text_add(out, ", \"levels\": [");
     for (int l = 0; l < r->t->nlevels; l++) {
         if (l) ls_text_add(out, ", ");

@@ -107,12 +107,6 @@ void ls_topo_print(const ls_topo *t, ls_text *out)
     matrix(t, out);
 }
 
-static void number(ls_text *out, const char *key, double v)
-{
-    ls_text_add(out, ", \"%s\": ", key);
-    ls_json_number(out, v);
-}
-
 void ls_topo_json(const ls_topo *t, ls_text *out)
 {
     ls_text_add(out, "{\"name\": ");
@@ -121,8 +115,8 @@ void ls_topo_json(const ls_topo *t, ls_text *out)
     ls_json_string(out, t->source);
     ls_text_add(out, ", \"devices\": %lld, \"device\": {\"name\": ", (long long)ls_topo_devices(t));
     ls_json_string(out, t->device.name);
-    number(out, "flops_per_s", t->device.flops_per_s);
-    number(out, "memory_bytes", t->device.memory_bytes);
+    ls_json_also(out, "flops_per_s", t->device.flops_per_s);
+    ls_json_also(out, "memory_bytes", t->device.memory_bytes);
     ls_text_add(out, "}, \"levels\": [");
     for (int l = 0; l < t->nlevels; l++) {
         const ls_topo_level *v = &t->level[l];
@@ -134,14 +128,14 @@ void ls_topo_json(const ls_topo *t, ls_text *out)
         ls_json_string(out, joined(t, l));
         ls_text_add(out, ", \"count\": %d, \"link\": ", v->count);
         ls_json_string(out, v->link);
-        number(out, "port_bytes_per_s", v->bytes_per_s);
-        number(out, "stated_bytes_per_s", v->summed ? 2 * v->bytes_per_s : v->bytes_per_s);
+        ls_json_also(out, "port_bytes_per_s", v->bytes_per_s);
+        ls_json_also(out, "stated_bytes_per_s", v->summed ? 2 * v->bytes_per_s : v->bytes_per_s);
         ls_text_add(out, ", \"direction\": \"%s\", \"ports\": %d, \"rails\": %s", v->summed ? "both" : "one", v->ports, v->rails ? "true" : "false");
-        number(out, "oversubscription", v->oversubscription);
-        number(out, "unit_bytes_per_s", v->bytes_per_s * v->ports / v->oversubscription);
-        number(out, "latency_s", v->latency_s);
-        if (v->count > 1) number(out, "pair_bytes_per_s", r);
-        number(out, "bisection_bytes_per_s", ls_topo_bisection(t, l, 0));
+        ls_json_also(out, "oversubscription", v->oversubscription);
+        ls_json_also(out, "unit_bytes_per_s", v->bytes_per_s * v->ports / v->oversubscription);
+        ls_json_also(out, "latency_s", v->latency_s);
+        if (v->count > 1) ls_json_also(out, "pair_bytes_per_s", r);
+        ls_json_also(out, "bisection_bytes_per_s", ls_topo_bisection(t, l, 0));
         ls_text_add(out, "}");
     }
     ls_text_add(out, "],\n \"slow\": [");
@@ -149,7 +143,7 @@ void ls_topo_json(const ls_topo *t, ls_text *out)
         ls_text_add(out, "%s{\"level\": ", i ? ", " : "");
         ls_json_string(out, t->level[t->slow[i].level].name);
         ls_text_add(out, ", \"unit\": %lld", (long long)t->slow[i].unit);
-        number(out, "port_bytes_per_s", t->slow[i].bytes_per_s);
+        ls_json_also(out, "port_bytes_per_s", t->slow[i].bytes_per_s);
         ls_text_add(out, "}");
     }
     ls_text_add(out, "]}\n");
