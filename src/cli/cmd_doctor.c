@@ -32,17 +32,23 @@ static void machine(const ls_doctor *d)
     puts("; CPUs that have the same ones end a run with the same `final` line");
 }
 
+static const char *s_of(int n) { return n == 1 ? "" : "s"; }
+
 static void cores(const ls_doctor *d)
 {
     row("cores");
-    printf("%d usable (affinity and cgroup) of %ld online\n", d->cores_usable, d->cores_online);
+    printf("%d usable (affinity and cgroup) of %ld online", d->cores_usable, d->cores_online);
+    if (d->sockets > 0 && d->cores > 0)
+        printf("; %d socket%s, %d core%s, %d thread%s", d->sockets, s_of(d->sockets), d->cores, s_of(d->cores), d->threads,
+               s_of(d->threads));
+    puts("");
     row("caches");
     int shown = 0;
     for (int i = 0; i < LS_DOCTOR_CACHES; i++)
         if (d->cache[i].bytes > 0) printf("%s%s %ld KiB", shown++ ? ", " : "", d->cache[i].name, d->cache[i].bytes >> 10);
     puts(shown ? "" : "unknown");
     row("NUMA");
-    if (d->numa_nodes > 0) printf("%d node%s\n", d->numa_nodes, d->numa_nodes == 1 ? "" : "s");
+    if (d->numa_nodes > 0) printf("%d node%s\n", d->numa_nodes, s_of(d->numa_nodes));
     else puts("unknown");
 }
 

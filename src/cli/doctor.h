@@ -33,6 +33,7 @@ typedef struct ls_doctor {
     } instructions[LS_DOCTOR_INSTRUCTIONS];
     int cores_usable;  /* affinity and cgroup */
     long cores_online;
+    int sockets, cores, threads; /* that this process may run on; 0: unknown */
     struct {
         const char *name;
         long bytes; /* 0: unknown */

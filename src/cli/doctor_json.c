@@ -20,6 +20,12 @@ static void text_or_null(ls_text *out, const char *text)
     else ls_text_add(out, "null");
 }
 
+static void count_or_null(ls_text *out, int n)
+{
+    if (n > 0) ls_text_add(out, "%d", n);
+    else ls_text_add(out, "null");
+}
+
 static void machine(const ls_doctor *d, ls_text *out)
 {
     ls_text_add(out, ",\n \"system\": ");
@@ -33,7 +39,13 @@ static void machine(const ls_doctor *d, ls_text *out)
     ls_text_add(out, ", \"instructions\": {");
     for (int i = 0; i < LS_DOCTOR_INSTRUCTIONS; i++)
         ls_text_add(out, "%s\"%s\": %s", i ? ", " : "", d->instructions[i].name, yes_no(d->instructions[i].here));
-    ls_text_add(out, "},\n \"cores_usable\": %d, \"cores_online\": %ld, \"caches_bytes\": {", d->cores_usable, d->cores_online);
+    ls_text_add(out, "},\n \"cores_usable\": %d, \"cores_online\": %ld, \"sockets\": ", d->cores_usable, d->cores_online);
+    count_or_null(out, d->sockets);
+    ls_text_add(out, ", \"cores\": ");
+    count_or_null(out, d->cores);
+    ls_text_add(out, ", \"threads\": ");
+    count_or_null(out, d->threads);
+    ls_text_add(out, ", \"caches_bytes\": {");
     bool first = true;
     for (int i = 0; i < LS_DOCTOR_CACHES; i++) {
         if (d->cache[i].bytes == 0) continue;
@@ -41,8 +53,7 @@ static void machine(const ls_doctor *d, ls_text *out)
         first = false;
     }
     ls_text_add(out, "}, \"numa_nodes\": ");
-    if (d->numa_nodes > 0) ls_text_add(out, "%d", d->numa_nodes);
-    else ls_text_add(out, "null");
+    count_or_null(out, d->numa_nodes);
 }
 
 static void memory(const ls_doctor *d, ls_text *out)

@@ -10,6 +10,7 @@
 #include "base/env.h"
 #include "base/file.h"
 #include "base/limits.h"
+#include "cli/hw.h"
 
 /* The value after "key ... : " in a file of such lines; "" if absent. */
 static void file_value(const char *path, const char *key, char *out, size_t n)
@@ -44,20 +45,18 @@ static void machine(ls_doctor *d)
 
 static void cores(ls_doctor *d)
 {
-    static const struct { const char *name; int which; } level[LS_DOCTOR_CACHES] = {
-        { "L1d", _SC_LEVEL1_DCACHE_SIZE }, { "L2", _SC_LEVEL2_CACHE_SIZE }, { "L3", _SC_LEVEL3_CACHE_SIZE },
-    };
-    char path[64];
+    static const char *const cache[LS_DOCTOR_CACHES] = { "L1d", "L2", "L3" };
+    ls_hw h;
+    (void)ls_hw_look(&h); /* after a failure nothing is known */
     d->cores_usable = ls_env_get()->cpus();
     d->cores_online = sysconf(_SC_NPROCESSORS_ONLN);
+    d->sockets = h.part[LS_HW_SOCKET].n;
+    d->cores = h.part[LS_HW_CORE].n;
+    d->threads = h.threads;
+    d->numa_nodes = h.part[LS_HW_NUMA].n;
     for (int i = 0; i < LS_DOCTOR_CACHES; i++) {
-        const long n = sysconf(level[i].which);
-        d->cache[i].name = level[i].name;
-        d->cache[i].bytes = n > 0 ? n : 0;
-    }
-    for (; d->numa_nodes < 1024; d->numa_nodes++) {
-        snprintf(path, sizeof path, "/sys/devices/system/node/node%d", d->numa_nodes);
-        if (access(path, F_OK) != 0) break;
+        d->cache[i].name = cache[i];
+        d->cache[i].bytes = (long)h.cache[i];
     }
 }
 
