@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/explain_roofline.h"
 #include "cli/explain_side.h"
 #include "train/explain_compare.h"
 
@@ -95,6 +96,7 @@ static ls_status explain(ls_explain_asked *a, int argc, char **argv, ls_text *ou
     if (a->s.zero) return explain_zero(a, out);
     LS_TRY(ls_explain_look(a));
     if (a->s.topic) return explain_topic(a, out);
+    if (a->s.roofline) return ls_explain_roofline(a, out);
     if (*a->o.compare) return explain_both(a, argc, argv, out);
     const ls_explained e = explained_of(a);
     return ls_explain_run(&e, a->o.json, out);
@@ -124,10 +126,11 @@ static int run(int argc, char **argv)
 const ls_cmd ls_cmd_explain = {
     .name = "explain",
     .summary = "print what ranks divide, store, move and wait for, of a configuration, a run or a topic",
-    .usage = "lockstep explain [zero|dp|tp|sp|cp|ep|pp|3d] CONFIG.yaml|RECIPE|RUN-FOLDER [--section.key value]...",
+    .usage = "lockstep explain [zero|dp|tp|sp|cp|ep|pp|3d|roofline] CONFIG.yaml|RECIPE|RUN-FOLDER [--section.key value]...",
     .example = "lockstep explain zero gpt2-tiny -n 1,2,4 --train.dtype bf16\n"
                "  lockstep explain gpt2-tiny -n 8 --parallel.tp 2 --nodes 2\n"
                "  lockstep explain tp\n"
+               "  lockstep explain roofline gpt2-124m -n 8 --topology h100-8\n"
                "  lockstep explain runs/gpt2-tiny --json",
     .opts = ls_explain_opts,
     .nopts = &ls_explain_nopts,

@@ -24,6 +24,13 @@ const ls_opt ls_explain_opts[] = {
       .help = "another configuration or run, to be shown beside the first one: what differs comes first" },
     { .name = "stages", .type = LS_OPT_INTS, .offset = AT(stages), .def = "0,1,2,3", .range = "0..3",
       .help = "explain zero: the stages to show; whatever zero.stage is" },
+    { .name = "topology", .type = LS_OPT_STRING, .offset = AT(topology), .def = "local",
+      .help = "explain roofline: the cluster whose peaks and links bound a step, a preset, a file or local",
+      .short_name = 't' },
+    { .name = "tflops", .type = LS_OPT_DOUBLE, .offset = AT(tflops), .def = "0", .range = "0..1e6",
+      .help = "explain roofline: peak of a rank's products in TFLOP/s; 0: measured, or the device's" },
+    { .name = "memory-rate", .type = LS_OPT_DOUBLE, .offset = AT(memory_rate), .def = "0", .range = "0..1e6",
+      .help = "explain roofline: GB/s of a rank's memory; 0: measured, or the device's data sheet" },
     { .name = "json", .type = LS_OPT_BOOL, .offset = AT(json), .def = "false", .help = "print JSON, with every "
                                                                                        "rank" },
     { .name = "help", .type = LS_OPT_BOOL, .offset = AT(help), .def = "false", .help = "this text", .short_name = 'h' },
@@ -49,8 +56,9 @@ static ls_status find_subject(int *argc, char ***argv, const char *instead, ls_e
 {
     char **v = *argv;
     *out = (ls_explain_subject){ .zero = *argc >= 2 && strcmp(v[1], "zero") == 0,
+                                 .roofline = *argc >= 2 && strcmp(v[1], "roofline") == 0,
                                  .topic = *argc >= 2 ? ls_topic_find(v[1]) : NULL };
-    if (out->zero || out->topic) {
+    if (out->zero || out->topic || out->roofline) {
         (*argc)--;
         v = ++*argv;
     } else if (*argc < 2 || is_flag(v[1])) {
@@ -58,6 +66,9 @@ static ls_status find_subject(int *argc, char ***argv, const char *instead, ls_e
                         "zero gpt2-tiny`, `lockstep explain gpt2-tiny` or `lockstep explain runs/gpt2-tiny`; or a "
                         "topic, as in `lockstep explain tp`");
     }
+    if (out->roofline && (*argc < 2 || v[1][0] == '-'))
+        return ls_fail(LS_USAGE, "explain roofline: expected a configuration or a run's folder, as in `lockstep explain "
+                       "roofline gpt2-tiny`");
     if (*argc < 2 || v[1][0] == '-') return LS_OK; /* a topic alone */
     if (instead) v[1] = (char *)(uintptr_t)instead; /* read only */
     out->name = v[1];
@@ -122,15 +133,19 @@ static ls_status check_zero_keys(const ls_opts *opts, const ls_train_config *c)
 /* Flags that belong to some subjects. */
 static ls_status check_subject(const ls_explain_asked *a)
 {
-    static const struct { const char *flag, *of; bool topic, zero; } some[] = {
-        { "stages", "`lockstep explain zero`", false, true },
-        { "rank", "a configuration or a run", false, false },
-        { "nodes", "a configuration", false, false },
-        { "compare", "a configuration or a run", false, false },
+    enum { ZERO = 1, TOPIC = 2, ROOFLINE = 4, OTHER = 8 };
+    static const struct { const char *flag, *of; unsigned fits; } some[] = {
+        { "stages", "`lockstep explain zero`", ZERO },
+        { "rank", "a configuration or a run", OTHER },
+        { "nodes", "a configuration", OTHER },
+        { "compare", "a configuration or a run", OTHER },
+        { "topology", "`lockstep explain roofline`", ROOFLINE },
+        { "tflops", "`lockstep explain roofline`", ROOFLINE },
+        { "memory-rate", "`lockstep explain roofline`", ROOFLINE },
     };
+    const unsigned is = a->s.zero ? ZERO : a->s.topic ? TOPIC : a->s.roofline ? ROOFLINE : OTHER;
     for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
-        const bool fits = a->s.zero ? some[i].zero : a->s.topic ? some[i].topic : !some[i].zero;
-        if (!fits && ls_opts_is_set(a->opts, some[i].flag)) return ls_fail(LS_USAGE, "--%s belongs to %s: leave "
+        if (!(some[i].fits & is) && ls_opts_is_set(a->opts, some[i].flag)) return ls_fail(LS_USAGE, "--%s belongs to %s: leave "
                                                                                      "it out", some[i].flag,
                                                                                      some[i].of);
     }

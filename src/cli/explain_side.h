@@ -11,7 +11,8 @@ typedef struct ls_explain_options {
     ls_train_config c;
     ls_opt_ints ranks, stages;
     int64_t nodes, rank;
-    const char *compare;
+    const char *compare, *topology;
+    double tflops, memory_rate;
     bool json, help;
 } ls_explain_options;
 
@@ -20,7 +21,7 @@ extern const size_t ls_explain_nopts;
 
 /* What the words after the command say. */
 typedef struct ls_explain_subject {
-    bool zero;
+    bool zero, roofline;
     const ls_topic *topic;  /* NULL: none */
     const char *folder;     /* of a run; NULL: a configuration */
     const char *name;       /* the configuration's or the run's, as it was given; NULL: a topic's own plan */

@@ -19,6 +19,7 @@ typedef struct writer {
     int waited;    /* and those that were waited for */
     int *wanted;   /* owned: [units]: the BEGIN that gathers a unit's values, counted from 1; 0: none */
     int nunits;
+    ls_step_phase phase; /* that calls are for */
     ls_status st;
 } writer;
 
@@ -39,8 +40,31 @@ static ls_step_item *put(writer *w, ls_item_kind kind, const char *label)
         l->cap = cap;
     }
     ls_step_item *out = &l->item[l->n++];
-    *out = (ls_step_item){ .kind = kind };
+    *out = (ls_step_item){ .kind = kind, .phase = w->phase };
     snprintf(out->label, sizeof out->label, "%s", label);
+    return out;
+}
+
+/* The row of an operation in this phase. */
+static ls_step_op *op_row(writer *w, const char *name)
+{
+    ls_step_list *l = w->to;
+    if (w->st < 0) return NULL;
+    for (int i = 0; i < l->nops; i++)
+        if (l->op[i].phase == w->phase && strncmp(l->op[i].name, name, LS_STEP_OP_NAME - 1) == 0) return &l->op[i];
+    if (l->nops == l->opcap) {
+        const int cap = l->opcap ? 2 * l->opcap : 64;
+        ls_step_op *more = realloc(l->op, (size_t)cap * sizeof *more);
+        if (!more) {
+            w->st = ls_fail(LS_NO_MEMORY, "a list of %d operations", cap);
+            return NULL;
+        }
+        l->op = more;
+        l->opcap = cap;
+    }
+    ls_step_op *out = &l->op[l->nops++];
+    *out = (ls_step_op){ .phase = w->phase };
+    snprintf(out->name, sizeof out->name, "%s", name);
     return out;
 }
 
@@ -92,7 +116,10 @@ static void put_call(writer *w, const ls_recorded *r)
     if (st < 0) w->st = st;
     if (!like.axes || (r->coll == LS_SENDRECV && r->moved == 0)) return; /* one end counts a message */
     const bool beside = w->s->c.ddp.overlap && (bucket || values);
+    const ls_step_phase phase = w->phase;
+    if (bucket) w->phase = LS_STEP_BACKWARD; /* the last ones, too */
     ls_step_item *i = put(w, beside ? LS_ITEM_BEGIN : LS_ITEM_COLL, *r->label ? r->label : ls_coll_name(r->coll));
+    w->phase = phase;
     if (!i) return;
     i->coll = r->coll;
     i->axes = like.axes;
@@ -123,7 +150,8 @@ static void on_action(void *arg, const ls_pipe_action *a)
     const int ranks = w->s->plan.size[LS_AXIS_PP], stages = ranks * ls_pipe_chunks(&pipe, ranks);
     const bool forward = a->what == LS_PIPE_FORWARD;
     const int from = forward ? a->stage - 1 : a->stage + 1;
-    catch_up(w);
+    catch_up(w); /* of the action before */
+    w->phase = forward ? LS_STEP_FORWARD : LS_STEP_BACKWARD;
     if (a->what == LS_PIPE_BACKWARD_WEIGHT || from < 0 || from >= stages || rank_of(w, from) == w->rank) return;
     ls_step_item *i = put(w, LS_ITEM_RECV, "wait for a stage");
     if (!i) return;
@@ -139,7 +167,16 @@ static void on_op(void *arg, const ls_op_event *e)
     const ls_units *units = &w->d->par.model->units;
     const double compute = e->flops / w->rates->flops_per_s;
     const double memory = w->rates->memory_bytes_per_s > 0 ? e->bytes / w->rates->memory_bytes_per_s : 0;
+    /* What was called since is for this operation; backward recomputes. */
+    w->phase = backward || e->phase == LS_PHASE_AGAIN ? LS_STEP_BACKWARD : LS_STEP_FORWARD;
     catch_up(w);
+    ls_step_op *op = op_row(w, e->name);
+    if (op) {
+        op->calls++;
+        op->flops += e->flops;
+        op->bytes += e->bytes;
+        *(compute > memory ? &op->compute_s : &op->memory_s) += compute > memory ? compute : memory;
+    }
     if (e->unit >= units->item && e->unit < units->item + units->n) wait_for(w, w->wanted[e->unit - units->item]);
     ls_step_item *last = w->to->n > 0 ? &w->to->item[w->to->n - 1] : NULL;
     if (!last || last->kind != LS_ITEM_WORK || last->backward != backward || strcmp(last->label, name) != 0)
@@ -147,6 +184,7 @@ static void on_op(void *arg, const ls_op_event *e)
     if (!last) return;
     last->backward = backward;
     last->flops += e->flops;
+    last->bytes += e->bytes;
     last->seconds += compute > memory ? compute : memory;
 }
 
@@ -162,6 +200,11 @@ static void repeat_work(writer *w, int first, int last, int times)
                 ls_step_item *more = put(w, LS_ITEM_WORK, had.label);
                 if (more) *more = had;
             }
+    for (int i = 0; i < w->to->nops; i++) {
+        ls_step_op *op = &w->to->op[i];
+        double *of_all[] = { &op->calls, &op->flops, &op->bytes, &op->compute_s, &op->memory_s };
+        for (size_t k = 0; op->phase != LS_STEP_UPDATE && k < sizeof of_all / sizeof *of_all; k++) *of_all[k] *= times + 1;
+    }
 }
 
 /* Moves what was put from `at` on to the front. */
@@ -201,7 +244,13 @@ static void update(writer *w)
 {
     ls_step_item *i = put(w, LS_ITEM_WORK, "optimizer");
     const double state = (double)ls_world_ledger(w->d->w)->now[LS_MEM_OPTIM];
-    if (i && w->rates->memory_bytes_per_s > 0) i->seconds = 3.5 * state / w->rates->memory_bytes_per_s;
+    ls_step_op *op = op_row(w, "optimizer");
+    if (!i || !op) return;
+    i->bytes = 3.5 * state;
+    if (w->rates->memory_bytes_per_s > 0) i->seconds = i->bytes / w->rates->memory_bytes_per_s;
+    op->calls = 1;
+    op->bytes = i->bytes;
+    op->memory_s = i->seconds;
 }
 
 static ls_status write_stage(writer *w, ls_train_dry *d)
@@ -217,6 +266,7 @@ static ls_status write_stage(writer *w, ls_train_dry *d)
     const ls_status st = ls_step_dry_step(w->s, d);
     for (int i = 0; i < d->par.ntapes; i++) ls_tape_unlisten(d->par.tape[i], w);
     LS_TRY(st);
+    w->phase = LS_STEP_UPDATE;
     catch_up(w);
     LS_TRY(w->st);
     LS_TRY(wait_at_the_end(w));
@@ -265,6 +315,9 @@ ls_status ls_step_lists_create(const ls_train_config *c, int ranks, const ls_ste
 
 void ls_step_lists_free(ls_step_lists *l)
 {
-    for (int k = 0; k < LS_STEP_STAGES; k++) free(l->of[k].item);
+    for (int k = 0; k < LS_STEP_STAGES; k++) {
+        free(l->of[k].item);
+        free(l->of[k].op);
+    }
     *l = (ls_step_lists){ 0 };
 }

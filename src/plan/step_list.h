@@ -21,14 +21,23 @@ typedef enum ls_item_kind {
 } ls_item_kind;
 
 #define LS_ITEM_LABEL 32
+#define LS_STEP_OP_NAME 48
+
+/* What an item is for. */
+typedef enum ls_step_phase {
+    LS_STEP_FORWARD, LS_STEP_BACKWARD,
+    LS_STEP_UPDATE, /* after the last operation: norms of gradients, the optimizer, new values */
+    LS_STEP_PHASES
+} ls_step_phase;
 
 typedef struct ls_step_item {
     ls_item_kind kind;
     bool backward;
+    ls_step_phase phase;
     char label[LS_ITEM_LABEL];
     double seconds;      /* WORK */
     double flops;        /* WORK */
-    double bytes;        /* of a collective's vector, of a message */
+    double bytes;        /* of a collective's vector, of a message; WORK: read and written */
     ls_coll coll;
     unsigned axes;       /* of its group: as in ls_step_row */
     bool ends;
@@ -37,9 +46,21 @@ typedef struct ls_step_item {
     int count;           /* WAIT */
 } ls_step_item;
 
+/* All calls of one operation in one phase of the step. */
+typedef struct ls_step_op {
+    char name[LS_STEP_OP_NAME]; /* as traces name it: "linear 784x256" */
+    ls_step_phase phase;
+    double calls, flops;
+    double bytes;        /* read and written: operands and results, each once */
+    double compute_s;    /* of the calls that products take longest in, */
+    double memory_s;     /* and of those that memory takes longest in */
+} ls_step_op;
+
 typedef struct ls_step_list {
     ls_step_item *item; /* owned */
     int n, cap;
+    ls_step_op *op;     /* owned: [nops], in the order of their first calls */
+    int nops, opcap;
 } ls_step_list;
 
 /* How fast a device computes. */

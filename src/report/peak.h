@@ -30,6 +30,11 @@ ls_status ls_peak_measure(ls_dtype dtype, int threads, double seconds, double *g
  * each. */
 ls_status ls_peak_measure_all(double seconds, ls_peaks *out);
 
+/* peak_memory.c: what so many threads together read and write per second, x += y over memory that is larger than most
+ * caches, for about so many seconds: the best pass counts. The number of threads is afterwards as it was.
+ * LS_NO_MEMORY. */
+ls_status ls_peak_memory(int threads, double seconds, double *bytes_per_s);
+
 /* $LOCKSTEP_PEAK, else lockstep/peak.json in $XDG_CACHE_HOME or ~/.cache; as ls_file_cached. */
 bool ls_peak_path(char *path, size_t n);
 /* As a file of JSON (docs/formats.md), and back. LS_BAD_FILE names `name`, the key and what is expected. */
