@@ -341,12 +341,16 @@ cmd=explain before=(zero --model.dims 8,4,2 --data.name synthetic)
 shows ranks '^W = 2 ranks' -n 2
 hides stages '^zero.stage.* 3$' --stages 0,1
 shows json '"world_size": 4' --json
-shows help '^usage: lockstep explain .zero.dp.tp.sp.cp.ep.pp.3d. CONFIG' --help
+shows help '^usage: lockstep explain .zero.dp.tp.sp.cp.ep.pp.3d.roofline. CONFIG' --help
 printf 'model: { dims: [8, 4, 2] }\ndata: { name: synthetic }\n' >mlp.yaml
 before=(mlp.yaml -n 2)
 shows rank '^groups of rank 1$' --rank 1
 shows nodes '^  node 1 ' --nodes 2
 shows compare '^nothing differs' --compare mlp.yaml
+before=(roofline mlp.yaml -n 2 --topology ethernet-2)
+shows topology '^h100-8, 2 ranks' --topology h100-8
+shows tflops '^peaks of a rank: 25 TFLOP/s, memory' --tflops 25
+shows memory-rate 'TFLOP/s, memory 17 GB/s' --memory-rate 17
 before=()
 
 cmd=doctor

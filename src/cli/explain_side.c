@@ -100,6 +100,8 @@ static ls_status read(ls_explain_asked *a, int argc, char **argv, const char *in
     LS_TRY(ls_opts_create(a->rows, ls_explain_nopts + ls_train_nopts, &a->o, &a->opts));
     if (a->s.topic && !a->s.name) LS_TRY(read_topic(a, argc, argv));
     else LS_TRY(ls_train_read(a->opts, &a->o.c, argc, argv));
+    if (a->s.roofline && a->o.c.model.vocab_size > 0 && !*a->o.c.data.path)
+        a->o.c.data.path = "not read"; /* needs_no_data */
     a->o.c.json = a->o.json; /* of two options with this name ours is the one that was read */
     return LS_OK;
 }

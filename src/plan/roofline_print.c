@@ -100,7 +100,7 @@ static void print_phases(const ls_roofline *r, ls_text *out)
 static void print_verdict(const ls_roofline *r, ls_text *out)
 {
     char a[32], b[32];
-    ls_text_add(out, "\nstep, if everything reached its peak: %s\n", time_text(r->step_s, a, sizeof a));
+    ls_text_add(out, "\nstep, if everything reached its peak and caches held nothing: %s\n", time_text(r->step_s, a, sizeof a));
     static const char *const what[LS_BOUNDS] = { "operations that products bound", "operations that memory bounds",
                                                  "communication that is waited for" };
     for (int i = 0; i < LS_BOUNDS; i++)
@@ -118,7 +118,7 @@ static void print_measured(const ls_roofline *r, const ls_roofline_measured *m, 
 {
     char a[32], b[32], c[32];
     const double flops = r->all.flops / m->step_s, bytes = r->all.bytes / m->step_s;
-    ls_text_add(out, "\nmeasured: step %s, %.2f times the bound; communication exposed %s, hidden %s\n",
+    ls_text_add(out, "\nmeasured: step %s, %.2f times that; communication exposed %s, hidden %s\n",
                 time_text(m->step_s, a, sizeof a), m->step_s / r->step_s, time_text(m->exposed_s, b, sizeof b),
                 time_text(m->hidden_s, c, sizeof c));
     ls_text_add(out, "attained: %s (%.1f %% of the peak)", ls_quantity_text(LS_Q_FLOPS, flops, a, sizeof a),
