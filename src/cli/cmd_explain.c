@@ -130,7 +130,7 @@ const ls_cmd ls_cmd_explain = {
     .example = "lockstep explain zero gpt2-tiny -n 1,2,4 --train.dtype bf16\n"
                "  lockstep explain gpt2-tiny -n 8 --parallel.tp 2 --nodes 2\n"
                "  lockstep explain tp\n"
-               "  lockstep explain roofline gpt2-124m -n 8 --topology h100-8\n"
+               "  lockstep explain roofline gpt2-124m -n 4 --topology h100-8\n"
                "  lockstep explain runs/gpt2-tiny --json",
     .opts = ls_explain_opts,
     .nopts = &ls_explain_nopts,

@@ -64,11 +64,11 @@ static void print_ops(const ls_roofline *r, ls_text *out)
     char a[32], b[32], c[32], t[32];
     double rest = 0, ops = 0;
     for (int i = 0; i < of->nops; i++) ops += op_s(&of->op[i]);
-    ls_text_add(out, "\n%-26s %-9s %7s %10s %11s %10s %11s %7s  bound\n", "operation", "phase", "calls", "GFLOP",
+    ls_text_add(out, "\n%-30s %-9s %7s %10s %11s %10s %11s %7s  bound\n", "operation", "phase", "calls", "GFLOP",
                 "memory", "FLOP/byte", "at least", "of ops");
     for (int i = 0; op && i < of->nops; i++) {
         if (i >= SHOWN) rest += op_s(op[i]);
-        else ls_text_add(out, "%-26s %-9s %7.0f %10.4g %11s %10s %11s %5.1f %%  %s\n", op[i]->name,
+        else ls_text_add(out, "%-30s %-9s %7.0f %10.4g %11s %10s %11s %5.1f %%  %s\n", op[i]->name,
                          phase_name[op[i]->phase], op[i]->calls, 1e-9 * op[i]->flops,
                          ls_bytes_text(op[i]->bytes, a, sizeof a),
                          intensity_text(op[i]->flops, op[i]->bytes, b, sizeof b), time_text(op_s(op[i]), c, sizeof c),
