@@ -1,4 +1,5 @@
-/* explain_roofline.h -- lockstep explain roofline: the peaks of a cluster or of this machine, and what limits a step. */
+/* explain_roofline.h -- lockstep explain roofline: the peaks of a cluster or of this machine, and what limits a
+ * step. */
 #ifndef LS_CLI_EXPLAIN_ROOFLINE_H
 #define LS_CLI_EXPLAIN_ROOFLINE_H
 #include "cli/explain_side.h"

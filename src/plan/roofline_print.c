@@ -105,7 +105,8 @@ static void print_verdict(const ls_roofline *r, ls_text *out)
                                                  "communication that is waited for" };
     for (int i = 0; i < LS_BOUNDS; i++)
         ls_text_add(out, "  %-34s %12s %5.1f %%   twice as fast: step %s\n", what[i],
-                    time_text(r->part_s[i], a, sizeof a), r->step_s > 0 ? 100 * r->part_s[i] / r->step_s : 0, time_text(r->doubled_s[i], b, sizeof b));
+                    time_text(r->part_s[i], a, sizeof a), r->step_s > 0 ? 100 * r->part_s[i] / r->step_s : 0,
+                    time_text(r->doubled_s[i], b, sizeof b));
     if (r->l->stages > 1)
         ls_text_add(out, "  %-34s %12s %5.1f %%\n", "waits for other stages (bubble)",
                     time_text(r->bubble_s, a, sizeof a), 100 * r->bubble_s / r->step_s);

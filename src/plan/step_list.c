@@ -203,7 +203,8 @@ static void repeat_work(writer *w, int first, int last, int times)
     for (int i = 0; i < w->to->nops; i++) {
         ls_step_op *op = &w->to->op[i];
         double *of_all[] = { &op->calls, &op->flops, &op->bytes, &op->compute_s, &op->memory_s };
-        for (size_t k = 0; op->phase != LS_STEP_UPDATE && k < sizeof of_all / sizeof *of_all; k++) *of_all[k] *= times + 1;
+        for (size_t k = 0; k < sizeof of_all / sizeof *of_all; k++)
+            if (op->phase != LS_STEP_UPDATE) *of_all[k] *= times + 1;
     }
 }
 

@@ -875,7 +875,7 @@ ls_status ls_train_config_check(const ls_train_config *c, int world_size)
     uint32_t first, last;
     ls_injection inject;
     const int64_t same = c->parallel.pp * c->parallel.cp * c->parallel.tp;
-    if (c->parallel.pp > 1 && world_size % same == 0) LS_TRY(check_batch(c, world_size)); /* stages count micro-batches */
+    if (c->parallel.pp > 1 && world_size % same == 0) LS_TRY(check_batch(c, world_size)); /* before stages count it */
     LS_TRY(check_supported(c, world_size));
     LS_TRY(ls_train_betas(c, &b1, &b2));
     LS_TRY(ls_train_lr(c, world_size, c->train.steps, &lr));
