@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/env.h"
@@ -66,12 +67,14 @@ static ls_status explain(const ls_explain_asked *a, const ls_topo *t, const ls_s
 {
     ls_step_lists l = { 0 };
     ls_roofline r;
-    const ls_roofline_measured m = { .step_s = a->s.folder ? a->k.seconds : 0, .exposed_s = a->k.exposed_s,
+    ls_roofline_measured m = { .step_s = a->s.folder ? a->k.seconds : 0, .exposed_s = a->k.exposed_s,
                                      .hidden_s = a->k.hidden_s, .moved = (double)a->k.bytes };
     ls_status st = ls_step_lists_create(&a->o.c, a->size, rates, &l);
     if (st == LS_OK) st = ls_roofline_of(&l, rates, t, &r);
     if (st == LS_OK) st = ls_roofline_sensitivity(&a->o.c, &r);
+    if (st == LS_OK && a->s.folder) st = ls_roofline_trace(&r, a->s.folder, &m);
     if (st == LS_OK) (a->o.json ? ls_roofline_json : ls_roofline_print)(&r, from, &m, out);
+    free(m.op_s);
     ls_step_lists_free(&l);
     return st;
 }

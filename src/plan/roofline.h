@@ -55,7 +55,13 @@ typedef struct ls_roofline_measured {
     double step_s;              /* mean of its steady steps, */
     double exposed_s, hidden_s; /* and communication of rank 0 in them */
     double moved;               /* bytes per step */
+    double *op_s;               /* owned: of each operation of the stage's list, seconds per step; 0: not traced. NULL:
+                                 * the run has no trace */
 } ls_roofline_measured;
+
+/* roofline_trace.c: op_s, from FOLDER/trace/trace.json if it is there (--trace.steps): of the first rank of the stage,
+ * each operation's mean per call. LS_BAD_FILE: it is no trace. op_s is to be freed. */
+ls_status ls_roofline_trace(const ls_roofline *r, const char *folder, ls_roofline_measured *m);
 
 /* peaks: where the rates are from, in words. */
 void ls_roofline_print(const ls_roofline *r, const char *peaks, const ls_roofline_measured *m, ls_text *out);

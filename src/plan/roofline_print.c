@@ -57,22 +57,33 @@ static void print_peaks(const ls_roofline *r, const char *peaks, ls_text *out)
     ls_text_add(out, "from: %s\n", peaks);
 }
 
-static void print_ops(const ls_roofline *r, ls_text *out)
+/* How much of its bound an operation reaches in the run: "34 %". */
+static const char *attained_text(const ls_step_op *op, double measured_s, char *buf, size_t n)
+{
+    if (measured_s > 0) snprintf(buf, n, "%.3g %%", 100 * op_s(op) / measured_s);
+    else snprintf(buf, n, "-");
+    return buf;
+}
+
+static void print_ops(const ls_roofline *r, const ls_roofline_measured *m, ls_text *out)
 {
     const ls_step_list *of = &r->l->of[r->stage];
     const ls_step_op **op = sorted(of);
     char a[32], b[32], c[32], t[32];
+    const bool traced = m->op_s != NULL;
     double rest = 0, ops = 0;
     for (int i = 0; i < of->nops; i++) ops += op_s(&of->op[i]);
     ls_text_add(out, "\n%-30s %-9s %7s %10s %11s %10s %11s %7s  bound\n", "operation", "phase", "calls", "GFLOP",
                 "memory", "FLOP/byte", "at least", "of ops");
     for (int i = 0; op && i < of->nops; i++) {
         if (i >= SHOWN) rest += op_s(op[i]);
-        else ls_text_add(out, "%-30s %-9s %7.0f %10.4g %11s %10s %11s %5.1f %%  %s\n", op[i]->name,
+        else ls_text_add(out, "%-30s %-9s %7.0f %10.4g %11s %10s %11s %5.1f %%  %s%s%s\n", op[i]->name,
                          phase_name[op[i]->phase], op[i]->calls, 1e-9 * op[i]->flops,
                          ls_bytes_text(op[i]->bytes, a, sizeof a),
                          intensity_text(op[i]->flops, op[i]->bytes, b, sizeof b), time_text(op_s(op[i]), c, sizeof c),
-                         ops > 0 ? 100 * op_s(op[i]) / ops : 0, ls_bound_name(op_bound(op[i])));
+                         ops > 0 ? 100 * op_s(op[i]) / ops : 0, ls_bound_name(op_bound(op[i])),
+                         traced ? ", attained " : "",
+                         traced ? attained_text(op[i], m->op_s[op[i] - of->op], t, sizeof t) : "");
     }
     if (of->nops > SHOWN)
         ls_text_add(out, "and %d more: %s, %.1f %% (--json has all)\n", of->nops - SHOWN, time_text(rest, t, sizeof t),
@@ -100,7 +111,8 @@ static void print_phases(const ls_roofline *r, ls_text *out)
 static void print_verdict(const ls_roofline *r, ls_text *out)
 {
     char a[32], b[32];
-    ls_text_add(out, "\nstep, if everything reached its peak and caches held nothing: %s\n", time_text(r->step_s, a, sizeof a));
+    ls_text_add(out, "\nstep, if everything reached its peak and caches held nothing: %s\n",
+                time_text(r->step_s, a, sizeof a));
     static const char *const what[LS_BOUNDS] = { "operations that products bound", "operations that memory bounds",
                                                  "communication that is waited for" };
     for (int i = 0; i < LS_BOUNDS; i++)
@@ -135,7 +147,7 @@ static void print_measured(const ls_roofline *r, const ls_roofline_measured *m, 
 void ls_roofline_print(const ls_roofline *r, const char *peaks, const ls_roofline_measured *m, ls_text *out)
 {
     print_peaks(r, peaks, out);
-    print_ops(r, out);
+    print_ops(r, m, out);
     print_phases(r, out);
     print_verdict(r, out);
     if (m->step_s > 0) print_measured(r, m, out);
@@ -165,7 +177,7 @@ static void phase_json(const char *name, const ls_roofline_phase *p, ls_text *ou
     ls_text_add(out, "}");
 }
 
-static void op_json(const ls_step_op *op, ls_text *out)
+static void op_json(const ls_step_op *op, double measured_s, ls_text *out)
 {
     ls_text_add(out, "{\"op\": ");
     ls_json_string(out, op->name);
@@ -176,6 +188,7 @@ static void op_json(const ls_step_op *op, ls_text *out)
     ls_json_also(out, "intensity", ls_intensity(op->flops, op->bytes));
     ls_json_also(out, "compute_s", op->compute_s);
     ls_json_also(out, "memory_s", op->memory_s);
+    ls_json_also(out, "measured_s", measured_s > 0 ? measured_s : (double)NAN);
     ls_text_add(out, "}");
 }
 
@@ -222,7 +235,7 @@ void ls_roofline_json(const ls_roofline *r, const char *peaks, const ls_roofline
     ls_text_add(out, "],\n \"operations\": [");
     for (int i = 0; i < of->nops; i++) {
         ls_text_add(out, i ? ",\n  " : "\n  ");
-        op_json(&of->op[i], out);
+        op_json(&of->op[i], m->op_s ? m->op_s[i] : 0, out);
     }
     ls_text_add(out, "]");
     measured_json(r, m, out);

@@ -170,7 +170,9 @@ static void on_op(void *arg, const ls_op_event *e)
     /* What was called since is for this operation; backward recomputes. */
     w->phase = backward || e->phase == LS_PHASE_AGAIN ? LS_STEP_BACKWARD : LS_STEP_FORWARD;
     catch_up(w);
-    ls_step_op *op = op_row(w, e->name);
+    char of[LS_STEP_OP_NAME];
+    snprintf(of, sizeof of, "%.48s%s", e->name, e->phase == LS_PHASE_AGAIN ? LS_STEP_AGAIN : "");
+    ls_step_op *op = op_row(w, of);
     if (op) {
         op->calls++;
         op->flops += e->flops;

@@ -21,7 +21,8 @@ typedef enum ls_item_kind {
 } ls_item_kind;
 
 #define LS_ITEM_LABEL 32
-#define LS_STEP_OP_NAME 48
+#define LS_STEP_OP_NAME 56
+#define LS_STEP_AGAIN " again" /* the name of an operation that backward recomputes ends with it */
 
 /* What an item is for. */
 typedef enum ls_step_phase {
