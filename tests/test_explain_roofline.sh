@@ -38,6 +38,11 @@ claim 'backward of the first one has weights alone' is "op['linear 1024x2048', '
 claim 'backward of the second one has both' is "op['linear 2048x16', 'backward']['flops'] == 4 * 512 * B * C"
 claim 'an activation is bound by memory' is "[o := op['relu %d' % (512 * B), 'forward']] and o['bytes'] == 8 * 512 * B and o['bound'] == 'memory' and near(o['memory_s'], o['bytes'] / 1e11)"
 claim 'adamw reads and writes 28 bytes per parameter' is "near(phase['update']['bytes'], 28 * P, 1e-3)"
+roofline mlp.yaml -n 1 -t fast.yaml --optim.name sgd
+claim 'sgd 12' is "phase['update']['bytes'] == 12 * P"
+roofline mlp.yaml -n 1 -t fast.yaml --optim.name sgd --optim.momentum 0.9
+claim 'with momentum 20' is "near(phase['update']['bytes'], 20 * P, 1e-3)"
+roofline mlp.yaml -n 1 -t fast.yaml
 claim 'one rank sends nothing' is "phase['step']['sent'] == 0 and j['part_s']['communication'] == 0"
 claim 'the ridge' is "j['peaks']['ridge'] == 10"
 claim 'operations sum to phases' is "all(near(sum(o[k] for o in j['operations'] if o['phase'] == p), phase[p][k]) for p in ('forward', 'backward') for k in ('flops', 'bytes'))"

@@ -12,6 +12,7 @@
 
 #include "base/context.h"
 #include "base/file.h"
+#include "base/team.h"
 #include "report/peak.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
@@ -139,6 +140,22 @@ static void a_file_gives_back_what_was_written(void **state)
     ls_text_free(&text);
 }
 
+static _Atomic uint64_t clock_ns; /* members of a team may look, too */
+static uint64_t a_millisecond_later(void) { return clock_ns += 1000000; }
+
+/* A pass reads two vectors of 8 MiB and writes one. */
+static void memory_is_bytes_by_time(void **state)
+{
+    (void)state;
+    double rate = 0;
+    const int threads = ls_team_size();
+    env.mono_ns = a_millisecond_later;
+    assert_int_equal(ls_peak_memory(2, 0.02, &rate), LS_OK);
+    assert_true(rate == 3.0 * (8 << 20) / 1e-3);
+    assert_true(clock_ns >= 2 * 20 * 1000000ull); /* two looks at the clock per pass */
+    assert_int_equal(ls_team_size(), threads);
+}
+
 static void broken_files_are_named(void **state)
 {
     (void)state;
@@ -188,6 +205,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(it_is_measured_once, enter, leave),
         cmocka_unit_test_setup_teardown(without_a_place_for_it_there_is_none, enter, leave),
         cmocka_unit_test(a_file_gives_back_what_was_written),
+        cmocka_unit_test_setup_teardown(memory_is_bytes_by_time, enter, leave),
         cmocka_unit_test_setup_teardown(broken_files_are_named, enter, leave),
     };
     return cmocka_run_group_tests_name("peak", tests, NULL, NULL);

@@ -241,15 +241,18 @@ static ls_status wait_at_the_end(writer *w)
     return LS_OK;
 }
 
-/* An optimizer reads its state, weights and gradients, and writes state and weights: 3.5 times a state of two
- * moments. */
+/* An optimizer reads and writes state and weights of the elements that are its own, and reads their gradients: AdamW's
+ * two moments make 28 bytes per element. */
 static void update(writer *w)
 {
     ls_step_item *i = put(w, LS_ITEM_WORK, "optimizer");
+    const ls_params *ps = &w->d->par.model->params;
     const double state = (double)ls_world_ledger(w->d->w)->now[LS_MEM_OPTIM];
+    double own = 0;
+    for (int k = 0; k < ps->n; k++) own += (double)ps->item[k].own.count;
     ls_step_op *op = op_row(w, "optimizer");
     if (!i || !op) return;
-    i->bytes = 3.5 * state;
+    i->bytes = 2 * state + 3 * sizeof(float) * own;
     if (w->rates->memory_bytes_per_s > 0) i->seconds = i->bytes / w->rates->memory_bytes_per_s;
     op->calls = 1;
     op->bytes = i->bytes;
