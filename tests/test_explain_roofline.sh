@@ -108,6 +108,10 @@ explain traced --tflops 1 --memory-rate 100 >out
 claim 'a trace: in words' prints '^linear 1024x2048 +forward +4 .* compute, attained [0-9.]+ %$'
 echo '{' >traced/trace/trace.json
 claim 'a trace that is none' fails_with 65 'traced/trace/trace.json:2: ' explain traced --tflops 1 --memory-rate 100
+rm traced/trace/trace.json
+sed -i 's/"nodes": \[0, 0\]/"nodes": [0, 1]/' traced/comm.json
+claim 'a run of two nodes names its cluster' fails_with 64 'traced was on several nodes, and local is one: --topology says' explain traced --tflops 1 --memory-rate 100
+claim 'and then has its links' has_line 'pair, 2 ranks' explain traced --tflops 1 --memory-rate 100 -t slow.yaml
 explain mlp.yaml -n 1 >out
 claim 'this machine is measured' prints 'GFLOP/s per thread in f32 .*memory: measured now, shared by all ranks'
 

@@ -79,13 +79,25 @@ static ls_status explain(const ls_explain_asked *a, const ls_topo *t, const ls_s
     return st;
 }
 
+/* This machine says nothing about links between nodes. */
+static ls_status check_nodes(const ls_explain_asked *a)
+{
+    for (int r = 1; a->node && r < a->size; r++)
+        if (a->node[r] != a->node[0])
+            return ls_fail(LS_USAGE, "%s was on several nodes, and local is one: --topology says how they are joined, a "
+                           "preset or a file", a->s.folder);
+    return LS_OK;
+}
+
 ls_status ls_explain_roofline(const ls_explain_asked *a, ls_text *out)
 {
     ls_topo t;
     char from[PEAKS_TEXT] = "";
     ls_step_rates rates = { 1e12 * a->o.tflops, 1e9 * a->o.memory_rate };
+    const bool local = strcmp(a->o.topology, "local") == 0;
+    if (local) LS_TRY(check_nodes(a));
     LS_TRY(ls_cli_cluster(a->o.topology, 0, &t));
-    LS_TRY(strcmp(a->o.topology, "local") == 0 ? local_peaks(a, &t, &rates, from, sizeof from)
-                                               : cluster_peaks(a, &t, &rates, from, sizeof from));
+    LS_TRY(local ? local_peaks(a, &t, &rates, from, sizeof from)
+                 : cluster_peaks(a, &t, &rates, from, sizeof from));
     return explain(a, &t, &rates, from, out);
 }
