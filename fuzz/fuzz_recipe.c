@@ -1,5 +1,5 @@
-/* fuzz_recipe.c -- recipes of `lockstep train` on arbitrary bytes: an error, or a configuration that is checked for some
- * ranks (the first byte), and whose print reads back the same. */
+/* fuzz_recipe.c -- recipes of `lockstep train` on arbitrary bytes: an error, or a configuration that is checked for
+ * some ranks (the first byte), and whose print reads back the same. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

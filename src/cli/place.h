@@ -5,9 +5,9 @@
 #include "train/config.h"
 
 /* Of a job of `ranks` on so many nodes, with equally many each: sets parallel.order to the order in which the
- * collectives of a step take least one after another, and parallel.placement to order, so that config.yaml says what was
- * chosen. c is what `o` sets. It is only read, and nothing is done, where parallel.placement is order; on one node the usual
- * order is the best one. Every process of a job chooses the same: from the configuration, not from measurements.
+ * collectives of a step take least one after another, and parallel.placement to order, so that config.yaml says what
+ * was chosen. c is what `o` sets. Where parallel.placement is order nothing is done; on one node the usual order is the
+ * best one. Every process of a job chooses the same: from the configuration, not from measurements.
  * LS_BAD_CONFIG: parallel.order is given, too; nodes have not equally many ranks; the configuration is wrong.
  * LS_UNSUPPORTED as ls_step_traffic_of. */
 ls_status ls_cli_place(ls_opts *o, const ls_train_config *c, int ranks, int nodes);
