@@ -70,6 +70,7 @@ verdict() { # what, arguments...
     claim "$*: bound by $what" is "j['bound'] == '$what'"
     claim "$*: which helps most" is "min(j['step_if_twice_as_fast_s'], key=j['step_if_twice_as_fast_s'].get) == '$what'"
     claim "$*: parts and the step" is "near(sum(j['part_s'].values()) + j['bubble_s'], j['step_s'])"
+    claim "$*: no bubble without stages" is "j['bubble_s'] >= 0 and (j['stages'] > 1 or abs(j['bubble_s']) < 1e-12)"
 }
 gpt=(--model.name gpt2 --model.n_layer 2 --model.n_head 4 --model.d_model 256 --model.seq_len 128 --model.vocab_size 512)
 gpt+=(--optim.name adamw)
@@ -83,6 +84,8 @@ verdict communication gpt.yaml "${gpt[@]}" -n 2 -t slow.yaml --parallel.tp 2
 # one layout, two links
 verdict compute mlp.yaml -n 2 -t fast.yaml
 verdict communication mlp.yaml -n 2 -t slow.yaml
+# values that are gathered beside nothing, after the last operation
+verdict communication gpt.yaml "${gpt[@]}" -n 4 -t slow.yaml --zero.stage 2 --tflops 100
 # pipeline stages: the bubble is in no part
 verdict compute gpt.yaml "${gpt[@]}" -n 2 -t slow.yaml --parallel.pp 2 --train.micro_batch 1
 claim 'a pipeline waits' is "j['stages'] == 2 and j['bubble_s'] > 0 and phase['forward']['sent'] + phase['backward']['sent'] > 0"
