@@ -351,8 +351,8 @@ ls_status ls_topo_read(const char *name, const char *text, size_t n, ls_topo *ou
 {
     reader r = { 0 };
     memset(out, 0, sizeof *out);
-    LS_TRY(ls_yaml_tree_read(name, text, n, LS_BAD_FILE, &r.tree));
-    const ls_status st = read_tree(&r, out);
+    ls_status st = ls_yaml_tree_read(name, text, n, LS_BAD_FILE, &r.tree);
+    if (st == LS_OK) st = read_tree(&r, out);
     ls_yaml_tree_free(r.tree);
     return st;
 }
