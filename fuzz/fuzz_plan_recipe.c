@@ -1,5 +1,5 @@
 /* fuzz_plan_recipe.c -- plans of a config.json of arbitrary bytes: the best layout that the runtime has becomes a
- * recipe that `lockstep train` reads, with the plan's sizes. Two bytes say how many ranks there are, and their batch. */
+ * recipe that `lockstep train` reads, with the plan's sizes. Two bytes say how many ranks there are, and the batch. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
