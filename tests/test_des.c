@@ -276,6 +276,71 @@ static void a_meeting_is_over_when_the_last_one_has_come(void **state)
     }
 }
 
+/* --- shared cores --------------------------------------------------------------------------------------- */
+
+/* Processes that compute for w[i], after they have slept for `asleep`[i]; when they end is in `ends`. */
+static void compute(double cores, uint32_t n, const double *w, const double *asleep)
+{
+    static ls_des_op op[64][3];
+    static const ls_des_op *all[64];
+    static double cost[128];
+    for (uint32_t i = 0; i < n; i++) {
+        cost[2 * i] = asleep[i], cost[2 * i + 1] = w[i];
+        op[i][0] = ls_des_op_of(LS_DES_WORK, 0, LS_DES_ASLEEP, 2 * i);
+        op[i][1] = WORK(2 * i + 1);
+        op[i][2] = (ls_des_op){ .kind = LS_DES_END };
+        all[i] = op[i];
+    }
+    ls_des_model m = model_of(n, all, shared(LS_DES_FIFO));
+    m.cost = cost, m.ncosts = 2 * n, m.cores = cores;
+    run(&m);
+}
+
+static void cores_are_shared_evenly(void **state)
+{
+    (void)state;
+    const double none[64] = { 0 }, one[3] = { 1, 1, 1 }, two[2] = { 1, 3 }, later[2] = { 0, 1 };
+    compute(1, 2, one, none);
+    NEAR(ends[0], 2);
+    NEAR(ends[1], 2);
+    compute(2, 3, one, none); /* two thirds of a core each */
+    for (int i = 0; i < 3; i++) NEAR(ends[i], 1.5);
+    compute(4, 3, one, none); /* no more than a core each */
+    for (int i = 0; i < 3; i++) NEAR(ends[i], 1);
+    compute(1, 2, two, none); /* half a core each until the first has had its second, then the other alone */
+    NEAR(ends[0], 2);
+    NEAR(ends[1], 4);
+    compute(1, 2, (double[]){ 3, 1 }, later); /* alone for a second, half until 3, and alone again */
+    NEAR(ends[0], 4);
+    NEAR(ends[1], 3);
+    compute(1, 2, none, (double[]){ 2, 2 }); /* who sleeps needs no core */
+    NEAR(ends[0], 2);
+    NEAR(ends[1], 2);
+}
+
+/* As computed in small steps of time, each of which all that compute have equal parts of. */
+static void any_work_on_shared_cores_ends_when_small_steps_say(void **state)
+{
+    (void)state;
+    uint64_t at = 0;
+    for (int trial = 0; trial < 20; trial++) {
+        const uint32_t n = 1 + (uint32_t)(20 * uniform(&at));
+        const double cores = 1 + floor(4 * uniform(&at)), dt = 1e-4;
+        double w[64], asleep[64], left[64], end[64] = { 0 };
+        for (uint32_t i = 0; i < n; i++) left[i] = w[i] = .1 + uniform(&at), asleep[i] = 2 * uniform(&at);
+        for (double t = 0; t < 60; t += dt) {
+            uint32_t busy = 0;
+            for (uint32_t i = 0; i < n; i++) busy += asleep[i] <= t && left[i] > 0;
+            for (uint32_t i = 0; i < n; i++)
+                if (asleep[i] <= t && left[i] > 0 && (left[i] -= dt * fmin(1, cores / busy)) <= 0) end[i] = t + dt;
+        }
+        compute(cores, n, w, asleep);
+        for (uint32_t i = 0; i < n; i++)
+            if (fabs(ends[i] - end[i]) > .01)
+                fail_msg("%u works on %g cores: %u ends at %g, in steps at %g", n, cores, i, ends[i], end[i]);
+    }
+}
+
 /* --- topologies ------------------------------------------------------------------------------------------ */
 
 static ls_topo two_nodes(bool rails, double oversubscription)
@@ -557,6 +622,8 @@ int main(void)
         cmocka_unit_test(early_messages_are_found_in_any_order),
         cmocka_unit_test(messages_are_not_mistaken_for_others),
         cmocka_unit_test(a_meeting_is_over_when_the_last_one_has_come),
+        cmocka_unit_test(cores_are_shared_evenly),
+        cmocka_unit_test(any_work_on_shared_cores_ends_when_small_steps_say),
         cmocka_unit_test(links_of_a_topology_carry_what_they_can),
         cmocka_unit_test(links_that_fail_carry_nothing_until_they_are_back),
         cmocka_unit_test(jitter_follows_from_the_seed_alone),

@@ -227,7 +227,7 @@ static bool meet(sim *x, uint32_t p, ls_des_op a, bool in_turn)
 
 /* --- running --------------------------------------------------------------------------------------------- */
 
-/* Until the process waits, ends, or has to send in its turn; `sends`: this is its turn. */
+/* Until the process waits, ends, or has to send or to share cores in its turn; `sends`: this is its turn. */
 static LS_ALWAYS_INLINE void run(sim *x, uint32_t p, bool sends, bool in_turn)
 {
     const ls_des_model *m = x->m;
@@ -238,6 +238,11 @@ static LS_ALWAYS_INLINE void run(sim *x, uint32_t p, bool sends, bool in_turn)
         const double from = q->t;
         switch (a.kind) {
         case LS_DES_WORK:
+            if (in_turn && LS_UNLIKELY(m->cores > 0) && a.via != LS_DES_ASLEEP) {
+                if (sends) ls_des_cores_begin(&x->cores, q->t, p, work_of(x, p, a));
+                else ls_des_queue_push(&x->queue, q->t, p);
+                return;
+            }
             q->t += work_of(x, p, a);
             if (LS_UNLIKELY(m->told != NULL)) tell(x, p, from, from, q->t);
             break;
@@ -339,9 +344,43 @@ static void run_fair(sim *x)
     }
 }
 
+/* The work that ends first on shared cores. */
+static void end_work(sim *x)
+{
+    double t;
+    const uint32_t p = ls_des_cores_end(&x->cores, &t);
+    process *q = &x->p[p];
+    if (LS_UNLIKELY(x->m->told != NULL)) tell(x, p, q->t, q->t, t);
+    q->t = t;
+    q->op += (size_t)1 << x->m->log2_stride;
+    resume(x, p, true);
+}
+
+/* Work ends between sends and the beginning of other work. */
+static void run_sharing(sim *x)
+{
+    ls_des_event e = { 0 };
+    run_stack(x);
+    bool any = ls_des_queue_pop(&x->queue, &e);
+    while (x->st == LS_OK) {
+        const double ends = ls_des_cores_next(&x->cores);
+        if (!any && !isfinite(ends)) break;
+        if (!any || ends <= e.t) {
+            end_work(x);
+        } else {
+            run(x, e.p, true, true);
+            any = false;
+        }
+        run_stack(x);
+        if (any) ls_des_queue_push(&x->queue, e.t, e.p);
+        any = ls_des_queue_pop(&x->queue, &e);
+    }
+}
+
 void ls_des_go(sim *x)
 {
-    if (x->m->net.sharing == LS_DES_FREE) run_free(x);
+    if (x->m->cores > 0) run_sharing(x);
+    else if (x->m->net.sharing == LS_DES_FREE) run_free(x);
     else if (x->m->net.sharing == LS_DES_FIFO) run_in_turn(x);
     else run_fair(x);
 }

@@ -4,7 +4,7 @@
  * after another. Schedules of collectives, pipelines and training steps are read into such programs (coll/program.h,
  * parallel/pipe_events.h, plan/step_sim.h), so every simulated time comes from the lists that the runtime executes.
  *
- *   WORK   the process is busy for `cost` seconds
+ *   WORK   the process is busy for `cost` seconds, on a core unless `via` is LS_DES_ASLEEP
  *   SEND   a message of `cost` bytes leaves for process `who`; the sender goes on at once
  *   RECV   waits for the next message from process `who` of the same `via`, then is busy for `cost` seconds
  *   MEET   waits until all members of its group of axis `who` are there, and all go on `cost` seconds later
@@ -43,6 +43,8 @@ static inline ls_des_op ls_des_op_of(ls_des_kind kind, uint32_t who, uint32_t vi
     return (ls_des_op){ .kind = (unsigned)kind & 7u, .who = who & 0x1fffffffu, .via = via & 0xfffu,
                         .cost = cost & 0xfffffu };
 }
+
+#define LS_DES_ASLEEP 1u /* `via` of a WORK: the process waits for a clock, and leaves its core to others */
 
 typedef enum ls_des_sharing { LS_DES_FREE, LS_DES_FIFO, LS_DES_FAIR } ls_des_sharing;
 
@@ -86,6 +88,8 @@ typedef struct ls_des_model {
     const uint32_t *group;             /* [axes][n]: a process's group */
     const uint32_t *members;           /* [ngroups] */
     ls_des_net net;
+    double cores;                      /* that the work of all processes shares, a core each at most; 0: each process
+                                        * has its own. Above 0 only with LS_DES_FIFO */
     const double *pace;                /* [n]: its work takes so many times as long (stragglers); NULL: 1 */
     /* each time is multiplied by a number drawn evenly from 1 - jitter to 1 + jitter */
     double jitter;

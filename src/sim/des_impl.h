@@ -2,6 +2,7 @@
 #ifndef LS_SIM_DES_IMPL_H
 #define LS_SIM_DES_IMPL_H
 #include "sim/des.h"
+#include "sim/des_cores.h"
 #include "sim/des_links.h"
 #include "sim/des_queue.h"
 
@@ -41,7 +42,8 @@ typedef struct sim {
     uint64_t *ready;     /* bits of processes that can go on (LS_DES_FREE) */
     uint32_t *stack;     /* the same, otherwise */
     uint32_t nready;
-    ls_des_queue queue;  /* of processes before a SEND, unless LS_DES_FREE */
+    ls_des_queue queue;  /* of processes before a SEND, unless LS_DES_FREE, and before a WORK on shared cores */
+    ls_des_cores cores;
     ls_des_links links;
     bool flat;           /* one process per place, one latency and rate for all: */
     double latency, pace, gap;

@@ -22,6 +22,9 @@ static ls_status check(const ls_des_model *m)
     if (m->log2_stride < 0 || m->log2_stride > 16)
         return ls_fail(LS_INVALID, "a stride of 2^%d: expected an exponent of 0 to 16", m->log2_stride);
     if (!(m->jitter >= 0 && m->jitter <= 1)) return ls_fail(LS_INVALID, "a jitter of %g: expected 0 to 1", m->jitter);
+    if (!(m->cores >= 0) || !isfinite(m->cores) || (m->cores > 0 && m->net.sharing != LS_DES_FIFO))
+        return ls_fail(LS_INVALID, "%g cores are shared: expected 0 or more, and above 0 only links that serve messages in "
+                       "turn", m->cores);
     return LS_OK;
 }
 
@@ -49,6 +52,7 @@ static ls_status begin(sim *x)
     if (!x->p || !x->group || !(in_turn ? (void *)x->stack : (void *)x->ready))
         return ls_fail(LS_NO_MEMORY, "%u processes", m->n);
     if (in_turn) LS_TRY(ls_des_queue_create(m->n, &x->queue));
+    LS_TRY(ls_des_cores_create(m->cores, m->n, &x->cores));
     for (uint32_t i = 0; i < m->ngroups; i++) x->group[i] = (meeting){ .left = m->members[i], .first = LS_DES_NONE };
     for (uint32_t i = 0; i < m->n; i++) {
         const uint32_t p = in_turn ? m->n - 1 - i : i; /* the stack gives them back in their order */
@@ -99,6 +103,7 @@ ls_status ls_des_run(const ls_des_model *m, ls_des_result *out)
     free(x.ready);
     free(x.stack);
     ls_des_queue_free(&x.queue);
+    ls_des_cores_free(&x.cores);
     ls_des_links_free(&x.links);
     return st;
 }

@@ -1,0 +1,33 @@
+/* des_cores.h -- cores that processes share: all that compute at a moment get equal parts of them, at most a core each
+ * (processor sharing). With fewer processes than cores, each takes as long as it would alone.
+ */
+#ifndef LS_SIM_DES_CORES_H
+#define LS_SIM_DES_CORES_H
+#include <stdbool.h>
+#include <stdint.h>
+#include "lockstep/status.h"
+
+/* A work in progress. */
+typedef struct ls_des_job {
+    double ends; /* on the clock of `served` */
+    uint32_t p;
+} ls_des_job;
+
+typedef struct ls_des_cores {
+    double cores;    /* 0: each process has its own */
+    double now, served; /* seconds of a core that each work has got since the beginning, up to `now` */
+    ls_des_job *job; /* owned: a heap, the one that ends first in front, of equal ones that of the lower process */
+    uint32_t n;
+} ls_des_cores;
+
+/* For so many processes. LS_NO_MEMORY. */
+ls_status ls_des_cores_create(double cores, uint32_t n, ls_des_cores *out);
+void ls_des_cores_free(ls_des_cores *c);
+/* Process p computes for `work` seconds of a core, from `t` on: not before what ended or began last. */
+void ls_des_cores_begin(ls_des_cores *c, double t, uint32_t p, double work);
+/* When the next work ends, if none begins before; INFINITY: there is none. */
+double ls_des_cores_next(const ls_des_cores *c);
+/* Takes that one out. */
+uint32_t ls_des_cores_end(ls_des_cores *c, double *t);
+
+#endif
