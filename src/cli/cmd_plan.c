@@ -7,10 +7,11 @@
 #include "cli/plan_answer.h"
 #include "lockstep/plan.h"
 #include "plan/llm_config.h"
+#include "plan/plan_check.h"
 #include "plan/score.h"
 
 typedef struct options {
-    const char *score, *topology, *memory, *objective, *dtype, *schedules, *write, *rank_by;
+    const char *score, *check, *topology, *memory, *objective, *dtype, *schedules, *write, *rank_by;
     bool list, json, help, exhaustive, sensitivity;
     int64_t seq, world, units, batch, top, threads, tp, pp, cp, ep, micro, zero;
     double want_mfu, want_s;
@@ -73,6 +74,8 @@ static const ls_opt table[] = {
       .help = "model: three matrices (SwiGLU) in place of two" },
     { .name = "score", .type = LS_OPT_STRING, .offset = offsetof(options, score),
       .help = "predict each row of this CSV file of measurements, and compare" },
+    { .name = "check", .type = LS_OPT_STRING, .offset = offsetof(options, check),
+      .help = "compare what `lockstep train --predict` expected of the run in this folder with what it measured" },
     { .name = "list", .type = LS_OPT_BOOL, .offset = offsetof(options, list), .def = "false", .help =
         "list the models" },
     { .name = "json", .type = LS_OPT_BOOL, .offset = offsetof(options, json), .def = "false", .help = "print JSON" },
@@ -167,17 +170,20 @@ static ls_status list(bool json, ls_text *out)
 static ls_status answer(const options *o, const ls_opts *opts, ls_text *out)
 {
     const int n = ls_opts_npositional(opts);
-    const bool scored = o->score && *o->score, planned = o->topology && *o->topology;
+    const bool scored = o->score && *o->score, checked = o->check && *o->check, planned = o->topology && *o->topology;
     const char *name = n ? ls_opts_positional(opts, 0) : NULL;
     int set = 0;
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) set += ls_opts_is_set(opts, table[i].name);
     if (scored && (n || set > 1)) return ls_fail(LS_USAGE, "--score takes a file alone: leave the other options out");
+    if (checked && (n || set > 1 + o->json))
+        return ls_fail(LS_USAGE, "--check takes the folder of a run, and --json: leave the other options out");
     if (o->list && (n || set > 1 + o->json)) return ls_fail(LS_USAGE, "--list takes --json alone");
     if (scored) return score(o->score, out);
+    if (checked) return ls_plan_check_run(o->check, o->json, out);
     if (o->list) return list(o->json, out);
     if (n > 1 || (n == 0 && !o->sizes.layers))
-        return ls_fail(LS_USAGE, "%d models; expected one (a preset, or a config.json), its sizes (--layers ...), or "
-                        "--score FILE; --list names the presets", n);
+        return ls_fail(LS_USAGE, "%d models; expected one (a preset, or a config.json), its sizes (--layers ...), "
+                        "--score FILE or --check RUN; --list names the presets", n);
     for (int i = 0; !planned && i < PLANS; i++)
         if (ls_opts_is_set(opts, plans[i]))
             return ls_fail(LS_USAGE, "--%s needs a cluster: add --topology, as in --topology h100-8", plans[i]);
@@ -219,7 +225,8 @@ const ls_cmd ls_cmd_plan = {
     .example = "lockstep plan llama3-70b --topology h100-8 --world 512 --batch 1024\n"
                "  lockstep plan path/to/config.json --topology h100-8 --world 64 --want-mfu 0.4\n"
                "  lockstep plan llama3-70b --seq 8192\n"
-               "  lockstep plan --score measurements.csv",
+               "  lockstep plan --score measurements.csv\n"
+               "  lockstep plan --check runs/gpt2-tiny",
     LS_CMD_OPTS(table),
     .run = run,
 };

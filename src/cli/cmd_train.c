@@ -8,6 +8,8 @@
 #include "cli/cli.h"
 #include "cli/place.h"
 #include "lockstep/launch.h"
+#include "meet/job_env.h"
+#include "plan/predicted.h"
 #include "train/config.h"
 #include "train/memory.h"
 #include "report/rundir.h"
@@ -103,12 +105,52 @@ static int dry_run(const ls_train_config *c)
     return st < 0 ? ls_cli_fail("train", st) : 0;
 }
 
+/* --- what is expected before the first step ----------------------------------------------------------------- */
+
+typedef struct expectation { ls_text text, json; } expectation;
+
+/* Of `size` ranks, into a copy of the configuration, which borrows the texts. */
+static ls_status predict(int size, expectation *e, ls_train_config *c)
+{
+    ls_predicted p;
+    ls_job_env job;
+    const bool several = ls_world_launched(&(int){ 0 }, &(int){ 0 }) && ls_job_env_read(&job) == LS_OK;
+    ls_status st = ls_predict(c, size, several && job.local_size > 0 ? job.local_size : size, &p);
+    if (st == LS_OK) ls_predicted_text(&p, &e->text);
+    if (st == LS_OK) ls_predicted_json(&p, &e->json);
+    ls_predicted_free(&p);
+    if (st == LS_OK) st = ls_text_status(&e->text);
+    if (st == LS_OK) st = ls_text_status(&e->json);
+    if (st < 0) return ls_while(st, "--predict");
+    c->predicted_text = ls_text_str(&e->text);
+    c->predicted_json = ls_text_str(&e->json);
+    return LS_OK;
+}
+
+static void forget(expectation *e)
+{
+    ls_text_free(&e->text);
+    ls_text_free(&e->json);
+}
+
+/* One process of the run: its ranks that are threads, or one rank. Rank 0 predicts before it joins the others. */
+static ls_status train_here(const ls_train_config *c, ls_opts *o, int rank, int size, bool threads)
+{
+    ls_train_config mine = *c;
+    ls_train_result result;
+    expectation e = { 0 };
+    mine.predicted_text = mine.predicted_json = NULL;
+    ls_status st = c->predict && rank == 0 ? predict(size, &e, &mine) : LS_OK;
+    if (st == LS_OK) st = threads ? ls_train_threads(&mine, o, size, &result) : ls_train(&mine, o, &result);
+    forget(&e);
+    return st;
+}
+
 static int train_threads(const ls_train_config *c, ls_opts *o, int nproc)
 {
-    ls_train_result result;
     ls_status st = ls_train_threads_check(c);
     if (st == LS_OK) st = ls_trainer_check(c, nproc);
-    if (st == LS_OK) st = ls_train_threads(c, o, nproc, &result);
+    if (st == LS_OK) st = train_here(c, o, 0, nproc, true);
     return st < 0 ? ls_cli_fail("train", st) : 0;
 }
 
@@ -151,8 +193,7 @@ static int train(const ls_train_config *c, ls_opts *o, int argc, char **argv)
         if (st == LS_OK) st = ls_cli_place(o, c, size, nodes_here());
         if (st < 0) return ls_cli_fail_alike("train", st, argc, argv);
     }
-    ls_train_result result;
-    st = ls_train(c, o, &result);
+    st = train_here(c, o, rank, size, false);
     bool told = (st == LS_INTERRUPTED || st == LS_PREEMPTED) && rank != 0;
     /* one voice: the rank that failed first, or rank 0 for a stop on request */
     /* a broken connection is mostly a dead peer's: our launcher knows, and waits for no word of ours */

@@ -7,6 +7,7 @@
 
 #include "lockstep/pipe.h"
 #include "lockstep/tensor.h"
+#include "train/measure.h"
 
 typedef struct writer {
     const ls_step_dry *s;
@@ -159,13 +160,22 @@ static void on_action(void *arg, const ls_pipe_action *a)
     i->forward = forward;
 }
 
+static ls_measured_time time_of(const ls_step_rates *r, const ls_op_event *e)
+{
+    if (r->measured) return ls_measured_op(r->measured, e);
+    const double compute = e->flops / r->flops_per_s;
+    const double memory = r->memory_bytes_per_s > 0 ? e->bytes / r->memory_bytes_per_s : 0;
+    return (ls_measured_time){ compute > memory ? compute : memory, 0 };
+}
+
 static void on_op(void *arg, const ls_op_event *e)
 {
     writer *w = arg;
     const bool backward = e->phase == LS_PHASE_BACKWARD_WEIGHT || e->phase == LS_PHASE_BACKWARD_INPUT;
     const char *name = e->unit ? e->unit->name : "root";
     const ls_units *units = &w->d->par.model->units;
-    const double compute = e->flops / w->rates->flops_per_s;
+    const ls_measured_time takes = time_of(w->rates, e);
+    const double compute = w->rates->flops_per_s > 0 ? e->flops / w->rates->flops_per_s : 0;
     const double memory = w->rates->memory_bytes_per_s > 0 ? e->bytes / w->rates->memory_bytes_per_s : 0;
     /* What was called since is for this operation; backward recomputes. */
     w->phase = backward || e->phase == LS_PHASE_AGAIN ? LS_STEP_BACKWARD : LS_STEP_FORWARD;
@@ -187,7 +197,8 @@ static void on_op(void *arg, const ls_op_event *e)
     last->backward = backward;
     last->flops += e->flops;
     last->bytes += e->bytes;
-    last->seconds += compute > memory ? compute : memory;
+    last->seconds += takes.busy_s;
+    last->asleep += takes.asleep_s;
 }
 
 /* --- a stage ------------------------------------------------------------------------------------------- */
@@ -241,22 +252,43 @@ static ls_status wait_at_the_end(writer *w)
     return LS_OK;
 }
 
+/* Elements that this rank updates. */
+static double elements_of(const ls_train_dry *d)
+{
+    const ls_params *ps = &d->par.model->params;
+    double n = 0;
+    for (int i = 0; i < ps->n; i++) n += (double)ps->item[i].own.count;
+    return n;
+}
+
 /* An optimizer reads and writes state and weights of the elements that are its own, and reads their gradients: AdamW's
  * two moments make 28 bytes per element. */
 static void update(writer *w)
 {
     ls_step_item *i = put(w, LS_ITEM_WORK, "optimizer");
-    const ls_params *ps = &w->d->par.model->params;
     const double state = (double)ls_world_ledger(w->d->w)->now[LS_MEM_OPTIM];
-    double own = 0;
-    for (int k = 0; k < ps->n; k++) own += (double)ps->item[k].own.count;
+    const double own = elements_of(w->d);
     ls_step_op *op = op_row(w, "optimizer");
     if (!i || !op) return;
+    i->part = LS_PART_OPTIMIZER;
     i->bytes = 2 * state + 3 * sizeof(float) * own;
-    if (w->rates->memory_bytes_per_s > 0) i->seconds = i->bytes / w->rates->memory_bytes_per_s;
+    if (w->rates->measured) i->seconds = ls_measured_update(w->rates->measured, own);
+    else if (w->rates->memory_bytes_per_s > 0) i->seconds = i->bytes / w->rates->memory_bytes_per_s;
     op->calls = 1;
     op->bytes = i->bytes;
     op->memory_s = i->seconds;
+}
+
+/* Samples are read before the first operation; where in the step does not matter to its length. */
+static void read_data(writer *w)
+{
+    if (!w->rates->measured) return;
+    ls_step_item *i = put(w, LS_ITEM_WORK, "data");
+    if (!i) return;
+    i->part = LS_PART_DATA;
+    i->seconds = w->rates->measured->data_s;
+    i = put(w, LS_ITEM_WORK, "between operations");
+    if (i) i->seconds = w->rates->measured->rest_s;
 }
 
 static ls_status write_stage(writer *w, ls_train_dry *d)
@@ -279,10 +311,13 @@ static ls_status write_stage(writer *w, ls_train_dry *d)
     update(w);
     const bool all = ls_parallel_staged(&d->par) || ls_parallel_forwards_meet(&d->par);
     const int ran = all ? d->micro_batches : ls_ddp_reductions(d->par.ddp, d->micro_batches), n = w->to->n;
-    if (ran == d->micro_batches || ran < 1) return w->st;
-    repeat_work(w, 0, n - 1, (d->micro_batches - ran) / ran);
+    if (ran < d->micro_batches && ran > 0) {
+        repeat_work(w, 0, n - 1, (d->micro_batches - ran) / ran);
+        LS_TRY(w->st);
+    }
+    read_data(w);
     LS_TRY(w->st);
-    return to_front(w->to, n);
+    return w->to->n > n ? to_front(w->to, n) : LS_OK;
 }
 
 ls_status ls_step_lists_create(const ls_train_config *c, int ranks, const ls_step_rates *rates, ls_step_lists *out)

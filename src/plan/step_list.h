@@ -20,6 +20,9 @@ typedef enum ls_item_kind {
     LS_ITEM_SEND, LS_ITEM_RECV, /* a message between pipeline stages */
 } ls_item_kind;
 
+/* What a WORK is for. */
+typedef enum ls_item_part { LS_PART_OPERATIONS, LS_PART_OPTIMIZER, LS_PART_DATA } ls_item_part;
+
 #define LS_ITEM_LABEL 32
 #define LS_STEP_OP_NAME 56
 #define LS_STEP_AGAIN " again" /* the name of an operation that backward recomputes ends with it */
@@ -36,7 +39,9 @@ typedef struct ls_step_item {
     bool backward;
     ls_step_phase phase;
     char label[LS_ITEM_LABEL];
-    double seconds;      /* WORK */
+    ls_item_part part;   /* WORK */
+    double seconds;      /* WORK: of a device, or of a core */
+    double asleep;       /* WORK: seconds after that, in which no core is busy */
     double flops;        /* WORK */
     double bytes;        /* of a collective's vector, of a message; WORK: read and written */
     ls_coll coll;
@@ -68,6 +73,8 @@ typedef struct ls_step_list {
 typedef struct ls_step_rates {
     double flops_per_s;        /* sustained; above 0 */
     double memory_bytes_per_s; /* 0: memory limits nothing */
+    const struct ls_measured *measured; /* borrowed: times of operations, optimizer and data on this machine
+                                * (train/measure.h), in place of the two rates; NULL: none */
 } ls_step_rates;
 
 typedef struct ls_step_lists {

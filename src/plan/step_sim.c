@@ -136,7 +136,11 @@ static ls_status put_item(builder *b, int stage, int k, int calls[LS_STEP_PRICES
     }
     LS_TRY(add_cost(b, i->kind == LS_ITEM_SEND ? i->bytes : seconds, &cost));
     switch (i->kind) {
-    case LS_ITEM_WORK: return put(own, k, ls_des_op_of(LS_DES_WORK, 0, 0, cost));
+    case LS_ITEM_WORK:
+        LS_TRY(put(own, k, ls_des_op_of(LS_DES_WORK, 0, 0, cost)));
+        if (!(i->asleep > 0)) return LS_OK;
+        LS_TRY(add_cost(b, i->asleep, &cost));
+        return put(own, k, ls_des_op_of(LS_DES_WORK, 0, LS_DES_ASLEEP, cost));
     case LS_ITEM_COLL: return put(own, k, ls_des_op_of(LS_DES_MEET, groups, 0, cost));
     case LS_ITEM_BEGIN:
         LS_TRY(put(own, k, ls_des_op_of(LS_DES_SEND, 1, TRIGGER, NOTHING)));
@@ -215,7 +219,11 @@ static void on_span(void *arg, const ls_des_op *op, const ls_des_span *s)
     const ls_step_item *i = &b->l->of[stage].item[p->item[s->at]];
     ls_step_parts *to = &b->parts[rank];
     if (beside && op->kind == LS_DES_MEET) b->beside_s += s->until_s - s->ready_s;
-    if (!beside && op->kind == LS_DES_WORK) to->compute += s->until_s - s->from_s;
+    if (!beside && op->kind == LS_DES_WORK) {
+        to->compute += s->until_s - s->from_s;
+        if (i->part == LS_PART_OPTIMIZER) to->optimizer += s->until_s - s->from_s;
+        if (i->part == LS_PART_DATA) to->data += s->until_s - s->from_s;
+    }
     if (!beside && op->kind == LS_DES_MEET) {
         to->collectives += s->until_s - s->ready_s;
         *(i->axes >> LS_AXIS_PP & 1u ? &to->stages : &to->others) += s->ready_s - s->from_s;
@@ -235,6 +243,8 @@ static void sum_up(builder *b)
         ls_step_parts *p = &b->parts[rank], *to = &r->stage[stage_of(b, rank)];
         p->idle = r->step_s - b->ends[2 * rank];
         to->compute += p->compute / each;
+        to->optimizer += p->optimizer / each;
+        to->data += p->data / each;
         to->collectives += p->collectives / each;
         to->others += p->others / each;
         to->beside += p->beside / each;
@@ -262,7 +272,7 @@ static ls_status run(builder *b)
             .members = b->members,
         .net = { .topo = b->o->t, .gap = 1, .sharing = LS_DES_FIFO, .failure = b->o->failure,
                  .nfailures = b->o->nfailures },
-        .pace = b->pace, .jitter = b->o->jitter, .seed = b->o->seed, .told = on_span, .arg = b,
+        .cores = b->o->cores, .pace = b->pace, .jitter = b->o->jitter, .seed = b->o->seed, .told = on_span, .arg = b,
     };
     ls_des_result r = { .ends_s = b->ends };
     LS_TRY(ls_des_run(&m, &r));

@@ -24,6 +24,7 @@ typedef struct ls_step_straggler {
 typedef struct ls_step_sim_opts {
     const ls_topo *t;     /* borrowed, as all here */
     const ls_algo *const *algo; /* [LS_COLLS]: of a collective; NULL among them, or in place of them: the fastest */
+    double cores;         /* that all ranks share (sim/des.h); 0: a device per rank */
     double jitter;
     uint64_t seed;
     const ls_step_straggler *straggler;
@@ -34,9 +35,10 @@ typedef struct ls_step_sim_opts {
     int traced;           /* so many ranks, evenly over the world */
 } ls_step_sim_opts;
 
-/* Where the time of a rank goes; the parts sum to the step. */
+/* Where the time of a rank goes; the parts sum to the step, without those that are in another one. */
 typedef struct ls_step_parts {
     double compute;
+    double optimizer, data; /* both in `compute` */
     double collectives; /* that it waits for, once all are there */
     double others;      /* until all are there, of groups within a stage */
     double beside;      /* waits for collectives that went on beside */

@@ -87,6 +87,9 @@ static const rule rules[] = {
     { "json", trains, "training", "eval-only" },
     { "json", runs, "training", "dry-run" },
     { "json", unexplained, "training", "explain" },
+    { "predict", trains, "training", "eval-only" },
+    { "predict", runs, "training", "dry-run" },
+    { "predict", unexplained, "training", "explain" },
     { "inject", trains, "training", "eval-only" },
     { "compare", trains, "training", "eval-only" },
 };

@@ -47,6 +47,10 @@ void ls_comm_log_end(ls_comm_log *l, int64_t step, bool whole)
         ls_group_stats_read(l->group[i], &l->newest[i]);
         ls_comm_stats_since(&l->before[i], &l->newest[i]);
     }
+    if (++l->ended >= LS_COMM_STEADY) { /* the first steps take longer for other reasons */
+        for (int i = 0; i < l->n; i++) l->waited_ns[i] += l->newest[i].waited_ns;
+        l->summed++;
+    }
     l->step = step;
 }
 
@@ -56,12 +60,27 @@ void ls_comm_log_end(ls_comm_log *l, int64_t step, bool whole)
 typedef struct said {
     char text[64];               /* ls_group_text; "": it has no such group */
     uint64_t ops[LS_COLLS], bytes[LS_COLLS];
+    double waited_s;             /* per step; below 0: not known */
+    bool stages;                 /* its ranks are of several pipeline stages */
 } said;
 
-static said of_group(const ls_comm_log *l, int k)
+static bool spans_stages(const ls_mesh *m, const ls_group *g)
+{
+    int first[LS_AXES], other[LS_AXES];
+    ls_mesh_coord(m->size, ls_group_world_rank(g, 0), first);
+    for (int i = 1; i < ls_group_size(g); i++) {
+        ls_mesh_coord(m->size, ls_group_world_rank(g, i), other);
+        if (other[LS_AXIS_PP] != first[LS_AXIS_PP]) return true;
+    }
+    return false;
+}
+
+static said of_group(const ls_comm_log *l, const ls_mesh *m, int k)
 {
     said s = { 0 };
     if (k >= l->n) return s;
+    s.waited_s = l->summed > 0 ? 1e-9 * (double)l->waited_ns[k] / (double)l->summed : -1;
+    s.stages = spans_stages(m, l->group[k]);
     snprintf(s.text, sizeof s.text, "%s", ls_group_text(l->group[k]));
     for (int c = 0; c < LS_COLLS; c++) {
         s.ops[c] = l->newest[k].of[c].ops;
@@ -78,17 +97,18 @@ static void add_group(const said *s, int rank, ls_text *x)
         if (s->ops[c] > 0)
             ls_text_add(x, ", \"%s\": {\"calls\": %llu, \"bytes\": %llu}", ls_coll_name((ls_coll)c),
                         (unsigned long long)s->ops[c], (unsigned long long)s->bytes[c]);
+    if (s->waited_s >= 0) ls_text_add(x, ", \"waited_s\": %.9g, \"stages\": %s", s->waited_s, s->stages ? "true" : "false");
     ls_text_add(x, "}");
 }
 
 /* One group of each rank at a time: a collective as long as those of each step. */
-static ls_status collect(const ls_comm_log *l, ls_group *world, ls_text *x)
+static ls_status collect(const ls_comm_log *l, const ls_mesh *m, ls_group *world, ls_text *x)
 {
     const int size = ls_group_size(world), rank = ls_group_rank(world);
     said *all = calloc((size_t)size, sizeof *all);
     ls_status st = all ? LS_OK : ls_fail(LS_NO_MEMORY, "the groups of %d ranks", size);
     for (int k = 0; st == LS_OK && k < LS_COMM_GROUPS; k++) {
-        all[rank] = of_group(l, k);
+        all[rank] = of_group(l, m, k);
         st = ls_all_gather(world, NULL, all, (size_t)size * sizeof *all, LS_U8);
         for (int r = 0; st == LS_OK && r < size; r++)
             if (*all[r].text) add_group(&all[r], r, x);
@@ -130,7 +150,7 @@ ls_status ls_comm_log_write(ls_trainer *t)
     for (int r = 0; r < size; r++) ls_text_add(&x, "%s%d", r ? ", " : "", node[r]);
     ls_text_add(&x, "],\n \"groups\": [");
     const size_t head = x.n;
-    ls_status st = collect(&t->comm, world, &x);
+    ls_status st = collect(&t->comm, &t->par.mesh, world, &x);
     if (st == LS_OK && x.n > head) x.p[head] = ' '; /* the first comma */
     ls_text_add(&x, "]");
     add_busy(t, size, &x);

@@ -18,6 +18,8 @@ typedef struct ls_comm_log {
     int n;
     ls_comm_stats before[LS_COMM_GROUPS], newest[LS_COMM_GROUPS]; /* newest: of step `step` alone */
     int64_t step;                    /* the newest one of a whole batch; 0: none so far */
+    int64_t ended, summed;           /* steps of a whole batch so far, and those from LS_COMM_STEADY on, */
+    uint64_t waited_ns[LS_COMM_GROUPS]; /* in which the rank waited for so long in the group, together */
 } ls_comm_log;
 
 void ls_comm_log_open(ls_comm_log *l, const ls_parallel *p);

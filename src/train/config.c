@@ -313,6 +313,9 @@ const ls_opt ls_train_opts[] = {
       "print index, names and bytes of the gradient buckets", 0, NULL },
     { "json", LS_OPT_BOOL, AT(json), "false", NULL,
       "print one JSON object about the run after its last line: losses, digest, bytes per collective, memory, buckets", 0, NULL },
+    { "predict", LS_OPT_BOOL, AT(predict), "false", NULL,
+      "time the model on one rank first, and print the expected time, memory and communication of a step; `lockstep plan "
+      "--check` compares afterwards", 0, NULL },
     { "inject", LS_OPT_STRING, AT(inject), "", NULL,
       "provoke a fault: kill|stop|hang|nan|mismatch|slow|slow-input|diverge|overflow|diverge-experts@RANK:STEP; not in "
       "ranks that were started again", 0, NULL },

@@ -94,9 +94,12 @@ typedef struct ls_train_config {
     } memory;
     /* flags that are not part of a recipe */
     const char *nproc_per_node, *ranks_as;
-    bool eval_only, print_config, dump_buckets, dry_run, json, help;
+    bool eval_only, print_config, dump_buckets, dry_run, json, predict, help;
     const char *inject, *compare, *events, *log_dir, *explain;
     int64_t max_restarts;
+    /* with `predict`, on rank 0: what the command expects of the run, for people and as predicted.json; borrowed, and
+     * not read without it */
+    const char *predicted_text, *predicted_json;
 } ls_train_config;
 
 extern const ls_opt ls_train_opts[];

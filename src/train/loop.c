@@ -158,6 +158,7 @@ static void announce(ls_trainer *t)
     ls_say("peak: %s", t->watch.peak.text);
     if (announce_experts(t) < 0) ls_log(LS_LOG_WARN, "%s", ls_last_error());
     ls_say("run folder: %s", t->run_dir);
+    if (c->predict && c->predicted_text) ls_say("%s", c->predicted_text);
 }
 
 static void dump_buckets(const ls_trainer *t)

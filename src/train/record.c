@@ -30,6 +30,14 @@ static ls_status write_config(ls_trainer *t, ls_opts *opts)
     return ls_file_write(path, t->config, strlen(t->config));
 }
 
+static ls_status write_prediction(const ls_trainer *t)
+{
+    char path[320];
+    if (!t->c->predict || !t->c->predicted_json) return LS_OK;
+    snprintf(path, sizeof path, "%s/predicted.json", t->run_dir);
+    return ls_file_write(path, t->c->predicted_json, strlen(t->c->predicted_json));
+}
+
 /* What only describes the run must not end it. */
 static void go_on_without(const char *why) { ls_log(LS_LOG_WARN, "%s; training goes on without it", why); }
 
@@ -55,6 +63,7 @@ static ls_status open_folder(ls_trainer *t, ls_opts *opts)
     else LS_TRY(ls_rundir_create(t->c->run.dir, t->c->run.name, t->run_dir, sizeof t->run_dir));
     ls_run_dir_write(&t->w->page->run_dir, t->run_dir);
     LS_TRY(write_config(t, opts));
+    LS_TRY(write_prediction(t));
     LS_TRY(ls_sample_log_folder(t));
     /* Now, and not when hours of work are to be saved. */
     const char *dir = t->c->checkpoint.dir;

@@ -27,7 +27,7 @@ ls_status ls_train_read(ls_opts *o, const ls_train_config *c, int argc, char **a
 /* Flags that make no sense for a caller that is a rank already. */
 static ls_status check_flags(const ls_opts *o, const ls_train_config *c)
 {
-    static const char *const of_command[] = { "help", "print-config", "dry-run", "explain", "ranks-as" },
+    static const char *const of_command[] = { "help", "print-config", "dry-run", "explain", "predict", "ranks-as" },
                       *const of_launcher[] = { "events", "log-dir", "max-restarts" };
     for (size_t i = 0; i < sizeof of_command / sizeof *of_command; i++)
         if (!ls_opts_is_default(o, of_command[i]))
@@ -47,7 +47,7 @@ static ls_status check_flags(const ls_opts *o, const ls_train_config *c)
 
 ls_status ls_train_run(int nargs, const char *const *args, ls_train_result *out)
 {
-    ls_train_config c;
+    ls_train_config c = { 0 };
     ls_opts *o = NULL;
     *out = (ls_train_result){ 0 };
     if (nargs < 0) return ls_fail(LS_INVALID, "ls_train_run: %d arguments", nargs);

@@ -347,7 +347,7 @@ ls_status ls_train_step(ls_trainer *t, ls_step_stats *out)
     LS_TRY(update(t, out)); /* on all ranks alike */
     /* Each looks at the clock for itself: where the outer of two slices ends no later than the inner one, rounding
      * makes trace viewers stumble. */
-    ls_train_record(t->w, LS_EV_OPTIM, "optimizer step", o0);
+    out->optim_ns = ls_train_record(t->w, LS_EV_OPTIM, "optimizer step", o0) - o0;
     uint64_t t1 = ls_train_record(t->w, LS_EV_STEP, "step", t0);
     ls_comm_stats_read(t->w, &out->comm);
     ls_comm_stats_since(&before, &out->comm);

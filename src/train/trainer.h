@@ -148,6 +148,7 @@ typedef struct ls_step_stats {
     int64_t samples;      /* of all ranks */
     int64_t tokens;       /* in them; 0: of features */
     uint64_t step_ns, data_ns;
+    uint64_t optim_ns;    /* of the update, with what it sends */
     ls_comm_stats comm;   /* of this step alone */
     ls_straggler_change straggler; /* rank 0: whether one has been found, or is over */
 } ls_step_stats;

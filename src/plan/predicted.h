@@ -1,0 +1,38 @@
+/* predicted.h -- what a run on this machine is expected to take, before its first step.
+ *
+ * Memory, calls and bytes are those of the run's own plan (train/explain_layout.h): exact. Time is that of `lockstep
+ * sim` (step_sim.h), with operations timed on this machine (train/measure.h), links as `lockstep calibrate` measured
+ * them (coll/cost.h), and the cores of this machine, which ranks share if they are more.
+ */
+#ifndef LS_PLAN_PREDICTED_H
+#define LS_PLAN_PREDICTED_H
+#include "base/text.h"
+#include "train/explain_layout.h"
+#include "train/measure.h"
+
+/* Seconds per step, the mean over all ranks; the parts sum to the step. */
+typedef struct ls_predicted_time {
+    double step, compute, optimizer, data;
+    double exposed; /* communication that a rank waits for, within its pipeline stage and between stages */
+    double bubble;  /* waiting for other pipeline stages */
+} ls_predicted_time;
+
+typedef struct ls_predicted {
+    int ranks, local; /* all; on this machine */
+    double cores;     /* of this machine */
+    bool shared;      /* ranks have more threads than there are cores */
+    ls_predicted_time time;
+    ls_measured measured;    /* owned */
+    ls_explain_layout plan;  /* owned */
+    char cost_from[160];
+} ls_predicted;
+
+/* `local` ranks on each node. What a run and its explanation refuse, and what cannot be simulated: hybrid sharding
+ * (LS_UNSUPPORTED). To be freed also after a failure. */
+ls_status ls_predict(const ls_train_config *c, int ranks, int local, ls_predicted *out);
+void ls_predicted_free(ls_predicted *p);
+/* For people, without a newline at its end; and predicted.json (docs/formats.md). */
+void ls_predicted_text(const ls_predicted *p, ls_text *out);
+void ls_predicted_json(const ls_predicted *p, ls_text *out);
+
+#endif

@@ -1,0 +1,341 @@
+/* measure.c -- steps of one rank, operation by operation. */
+#include "train/measure.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/context.h"
+#include "base/env.h"
+#include "base/log.h"
+#include "base/team.h"
+#include "train/trainer.h"
+
+#define WARM        2   /* steps before those that are timed */
+#define LEAST_STEPS 5
+#define MOST_STEPS  25
+#define ENOUGH_NS   500000000u /* of steps that are timed */
+#define ASLEEP      0.2 /* an operation that computes for a smaller part of its time waits for a clock */
+
+/* --- listening ------------------------------------------------------------------------------------------- */
+
+typedef struct clock_pair { uint64_t wall_ns, cpu_ns; } clock_pair;
+
+/* A row's times, step by step. */
+typedef struct sample { double wall_s, cpu_s; } sample;
+
+typedef struct listener {
+    ls_measured *out;
+    sample *of;       /* owned: [cap][MOST_STEPS] */
+    int cap, step;    /* step: that is timed; below 0: none */
+    clock_pair last;  /* when the newest operation ended, or the pass began */
+    bool running;
+    sample step_of[MOST_STEPS]; /* whole steps, */
+    double data_s[MOST_STEPS], update_s[MOST_STEPS];
+    ls_status st;
+} listener;
+
+static clock_pair now(void) { return (clock_pair){ ls_env_get()->mono_ns(), ls_env_get()->cpu_ns() }; }
+
+static sample since(clock_pair from)
+{
+    const clock_pair to = now();
+    return (sample){ 1e-9 * (double)(to.wall_ns - from.wall_ns), 1e-9 * (double)(to.cpu_ns - from.cpu_ns) };
+}
+
+static const char *unit_name(const ls_op_event *e) { return e->unit ? e->unit->name : "root"; }
+
+static bool is_row(const ls_measured_row *r, const ls_op_event *e)
+{
+    return r->phase == e->phase && strcmp(r->name, e->name) == 0 && strcmp(r->unit, unit_name(e)) == 0;
+}
+
+/* Rows are few, and come in the order of the step: the one after the last is the likely one. */
+static int row_of(listener *x, const ls_op_event *e)
+{
+    ls_measured *m = x->out;
+    for (int i = 0; i < m->n; i++)
+        if (is_row(&m->row[i], e)) return i;
+    if (m->n == x->cap) {
+        const int cap = x->cap ? 2 * x->cap : 256;
+        ls_measured_row *row = realloc(m->row, (size_t)cap * sizeof *row);
+        if (row) m->row = row;
+        sample *of = realloc(x->of, (size_t)cap * MOST_STEPS * sizeof *of);
+        if (of) x->of = of;
+        if (!row || !of) {
+            x->st = ls_fail(LS_NO_MEMORY, "the times of %d operations", cap);
+            return -1;
+        }
+        x->cap = cap;
+    }
+    ls_measured_row *r = &m->row[m->n];
+    *r = (ls_measured_row){ .phase = e->phase };
+    snprintf(r->unit, sizeof r->unit, "%s", unit_name(e));
+    snprintf(r->name, sizeof r->name, "%s", e->name);
+    memset(x->of + (size_t)m->n * MOST_STEPS, 0, MOST_STEPS * sizeof *x->of);
+    return m->n++;
+}
+
+static void on_op(void *arg, const ls_op_event *e)
+{
+    listener *x = arg;
+    if (x->step < 0 || !x->running || x->st < 0) return;
+    const sample took = since(x->last);
+    const int i = row_of(x, e);
+    if (i < 0) return;
+    ls_measured_row *r = &x->out->row[i];
+    sample *to = &x->of[(size_t)i * MOST_STEPS + (size_t)x->step];
+    to->wall_s += took.wall_s;
+    to->cpu_s += took.cpu_s;
+    if (x->step == 0) {
+        r->calls++;
+        r->flops += e->flops;
+        r->bytes += e->bytes;
+    }
+    x->last = now();
+}
+
+/* The first operation of a pass begins with the pass; each later one with the end of the one before. */
+static ls_status on_unit(void *arg, const ls_unit *unit, ls_unit_when when)
+{
+    listener *x = arg;
+    (void)unit;
+    if (!x->running && (when == LS_UNIT_ENTER || when == LS_UNIT_ENTER_BACKWARD)) {
+        x->running = true;
+        x->last = now();
+    }
+    return LS_OK;
+}
+
+static ls_status on_done(void *arg)
+{
+    ((listener *)arg)->running = false;
+    return LS_OK;
+}
+
+/* --- steps ----------------------------------------------------------------------------------------------- */
+
+static ls_status time_step(ls_trainer *t, listener *x)
+{
+    ls_step_stats s;
+    const clock_pair begin = now();
+    LS_TRY(ls_train_step(t, &s));
+    if (x->step < 0) return LS_OK;
+    x->step_of[x->step] = since(begin);
+    x->data_s[x->step] = 1e-9 * (double)s.data_ns;
+    x->update_s[x->step] = 1e-9 * (double)s.optim_ns;
+    return x->st;
+}
+
+static ls_status time_steps(ls_trainer *t, listener *x)
+{
+    static const ls_tape_events events = { .unit = on_unit, .op = on_op, .done = on_done };
+    uint64_t begin = 0;
+    LS_TRY(ls_tape_listen(t->par.tape[0], &events, x));
+    for (int i = 0; i < WARM + MOST_STEPS; i++) {
+        x->step = i - WARM;
+        if (x->step == 0) begin = ls_env_get()->mono_ns();
+        if (x->step >= LEAST_STEPS && ls_env_get()->mono_ns() - begin >= ENOUGH_NS) break;
+        x->running = false;
+        LS_TRY(time_step(t, x));
+        x->out->steps = x->step + 1;
+    }
+    ls_tape_unlisten(t->par.tape[0], x);
+    for (int i = 0; i < t->par.model->params.n; i++)
+        x->out->elements += (double)t->par.model->params.item[i].own.count;
+    return LS_OK;
+}
+
+typedef struct job {
+    const ls_train_config *c;
+    listener *x;
+    int threads;
+} job;
+
+static ls_status measure_rank(ls_world *w, void *arg)
+{
+    const job *j = arg;
+    ls_trainer *t;
+    (void)ls_team_resize(j->threads);
+    LS_TRY(ls_trainer_create_in(j->c, w, NULL, &t));
+    const ls_status st = time_steps(t, j->x);
+    ls_trainer_destroy(t);
+    return st;
+}
+
+/* One rank with the whole model; whatever a run does besides steps is left out. At most two micro-batches, so that
+ * gradients are written by one and added to by the other. */
+static void alone(const ls_train_config *c, const ls_plan *p, ls_train_config *out)
+{
+    const int64_t micro = p->micro_batch > 0 ? p->micro_batch : 1, n = p->micro_batches > 1 ? 2 : 1;
+    *out = *c;
+    out->train.global_batch = n * micro;
+    out->train.micro_batch = micro;
+    out->train.steps = WARM + MOST_STEPS;
+    out->train.epochs = 0;
+    out->train.eval_every = out->train.sample_every = 0;
+    out->parallel.dp = out->parallel.tp = out->parallel.pp = out->parallel.cp = out->parallel.ep = 1;
+    out->parallel.sp = false;
+    out->parallel.dp_strategy = "auto";
+    out->parallel.context = "ring";
+    out->parallel.cp_ulysses = 0;
+    out->zero.stage = 0;
+    out->zero.hsdp = 1;
+    out->ddp.hook = "none";
+    out->pipeline.schedule = "1f1b";
+    out->pipeline.chunks = 0;
+    out->pipeline.split.n = 0;
+    out->checkpoint.resume = "never";
+    out->checkpoint.best = "none";
+    out->checkpoint.snapshot = 0;
+    out->checkpoint.async = false;
+    out->comm.backend = "sched";
+    out->comm.transport = out->comm.algo = "";
+    out->comm.wire = "f32";
+    out->trace.steps = out->inject = out->compare = "";
+    out->model.load = "";
+    out->model.init = strcmp(c->model.init, "file") == 0 ? "philox" : c->model.init;
+    out->log.samples = out->json = false;
+    out->nproc_per_node = "1";
+}
+
+static ls_status run_alone(const ls_train_config *c, listener *x, int threads)
+{
+    job j = { c, x, threads };
+    ls_source source = { 0 };
+    ls_model_config mc;
+    ls_memory_plan p;
+    const ls_memory_ranks one = { .size = 1, .here = 1 };
+    LS_TRY(ls_train_config_check(c, 1));
+    ls_status st = ls_train_model(c, &source, &mc);
+    if (st == LS_OK) st = ls_memory_plan_make(c, &mc, 0, 1, &p);
+    if (st == LS_OK) st = ls_memory_check(c, &mc, &one, &p);
+    if (st == LS_OK) {
+        ls_world_opts o = ls_train_world_opts(c, &p);
+        st = ls_world_threads(1, &o, measure_rank, &j);
+    }
+    ls_source_free(&source);
+    return st;
+}
+
+/* --- medians --------------------------------------------------------------------------------------------- */
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(const double *v, int n)
+{
+    double sorted[MOST_STEPS];
+    memcpy(sorted, v, (size_t)n * sizeof *v);
+    qsort(sorted, (size_t)n, sizeof *sorted, by_value);
+    return n % 2 ? sorted[n / 2] : 0.5 * (sorted[n / 2 - 1] + sorted[n / 2]);
+}
+
+/* Several threads of a rank wait for each other by computing, so the clock times them. */
+static ls_measured_time median_of(const sample *s, int n, int threads)
+{
+    double wall[MOST_STEPS], cpu[MOST_STEPS];
+    for (int i = 0; i < n; i++) wall[i] = s[i].wall_s, cpu[i] = s[i].cpu_s;
+    const double w = median(wall, n), busy = median(cpu, n);
+    if (busy < ASLEEP * w) return (ls_measured_time){ busy, w - busy };
+    return (ls_measured_time){ threads > 1 ? w : busy, 0 };
+}
+
+static void sum_up(listener *x)
+{
+    ls_measured *m = x->out;
+    double rest[MOST_STEPS];
+    for (int i = 0; i < m->n; i++) m->row[i].takes = median_of(x->of + (size_t)i * MOST_STEPS, m->steps, m->threads);
+    for (int s = 0; s < m->steps; s++) {
+        const bool clock = m->threads > 1;
+        rest[s] = clock ? x->step_of[s].wall_s : x->step_of[s].cpu_s;
+        for (int i = 0; i < m->n; i++) {
+            const sample *of = &x->of[(size_t)i * MOST_STEPS + (size_t)s];
+            rest[s] -= clock ? of->wall_s : of->cpu_s;
+        }
+    }
+    /* Data and the update are timed by the clock, which other processes may lengthen: at most what there is. */
+    const double all = fmax(0, median(rest, m->steps));
+    m->update_s = fmin(median(x->update_s, m->steps), all);
+    m->data_s = fmin(median(x->data_s, m->steps), all - m->update_s);
+    m->rest_s = all - m->update_s - m->data_s;
+}
+
+ls_status ls_measure(const ls_train_config *c, int ranks, int here, ls_measured *out)
+{
+    const uint64_t begin = ls_env_get()->mono_ns();
+    ls_train_config one;
+    ls_plan p;
+    *out = (ls_measured){ .threads = ls_team_planned(here) };
+    LS_TRY(ls_train_plan(c, ranks, &p));
+    alone(c, &p, &one);
+    out->micro_batches = (int)(one.train.global_batch / one.train.micro_batch);
+    listener *x = calloc(1, sizeof *x);
+    if (!x) return ls_fail(LS_NO_MEMORY, "a measurement");
+    x->out = out;
+    const int level = ls_context_get()->log_level;
+    ls_context_get()->log_level = LS_LOG_WARN; /* what a run says of itself is said once */
+    ls_status st = run_alone(&one, x, out->threads);
+    ls_context_get()->log_level = level;
+    if (st == LS_OK) sum_up(x);
+    else st = ls_while(st, "timing the model on one rank");
+    free(x->of);
+    free(x);
+    out->seconds = 1e-9 * (double)(ls_env_get()->mono_ns() - begin);
+    return st;
+}
+
+void ls_measured_free(ls_measured *m)
+{
+    free(m->row);
+    *m = (ls_measured){ 0 };
+}
+
+/* --- answers --------------------------------------------------------------------------------------------- */
+
+/* How alike an operation is; 0: not at all. The name of a kind ends at its sizes. */
+static int likeness(const ls_measured_row *r, const ls_op_event *e)
+{
+    const size_t kind = strcspn(e->name, " ");
+    if (r->phase != e->phase) return 0;
+    const bool same_unit = strcmp(r->unit, unit_name(e)) == 0;
+    if (strcmp(r->name, e->name) == 0) return same_unit ? 5 : 4;
+    if (strcspn(r->name, " ") == kind && strncmp(r->name, e->name, kind) == 0) return same_unit ? 3 : 2;
+    return 1;
+}
+
+/* Of all rows that are as alike as the one that is most alike. */
+ls_measured_time ls_measured_op(const ls_measured *m, const ls_op_event *e)
+{
+    int most = 0;
+    double calls = 0, flops = 0, bytes = 0;
+    ls_measured_time sum = { 0, 0 };
+    for (int i = 0; i < m->n; i++) {
+        const ls_measured_row *r = &m->row[i];
+        const int like = likeness(r, e);
+        if (like < most || like == 0) continue;
+        if (like > most) {
+            most = like;
+            calls = flops = bytes = 0;
+            sum = (ls_measured_time){ 0, 0 };
+        }
+        calls += (double)r->calls;
+        flops += r->flops;
+        bytes += r->bytes;
+        sum.busy_s += r->takes.busy_s;
+        sum.asleep_s += r->takes.asleep_s;
+    }
+    if (calls == 0) return sum;
+    const double by_flops = flops > 0 && e->flops > 0 ? e->flops / flops : 0;
+    const double part = by_flops > 0 ? by_flops : bytes > 0 && e->bytes > 0 ? e->bytes / bytes : 1 / calls;
+    return (ls_measured_time){ sum.busy_s * part, most > 1 ? sum.asleep_s / calls : 0 };
+}
+
+double ls_measured_update(const ls_measured *m, double elements)
+{
+    return m->elements > 0 ? m->update_s * elements / m->elements : m->update_s;
+}

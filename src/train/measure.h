@@ -1,0 +1,47 @@
+/* measure.h -- how long the operations of a model take on one rank of this machine: for predictions.
+ *
+ * A few steps of the model, whole, on one rank that is a thread, with the micro-batches that a rank of the layout has,
+ * and its number of threads. Each operation is timed, in processor time, which other processes do not lengthen. One
+ * that leaves its core, since it waits for a clock, is timed by the clock. Ranks that divide layers have smaller
+ * operations: those take the time of the same operation here, in proportion to their FLOP (or bytes, if it has none).
+ */
+#ifndef LS_TRAIN_MEASURE_H
+#define LS_TRAIN_MEASURE_H
+#include "lockstep/tensor.h"
+#include "train/config.h"
+
+typedef struct ls_measured_time {
+    double busy_s;   /* of a core, or of the rank's cores */
+    double asleep_s; /* without one */
+} ls_measured_time;
+
+/* An operation of a unit in one phase, by its name with its sizes. */
+typedef struct ls_measured_row {
+    char unit[32], name[48];
+    ls_tape_phase phase;
+    int64_t calls;        /* per step */
+    double flops, bytes;  /* of these calls */
+    ls_measured_time takes; /* median over the steps of the time of these calls */
+} ls_measured_row;
+
+typedef struct ls_measured {
+    ls_measured_row *row; /* owned: [n] */
+    int n;
+    int steps, micro_batches, threads; /* that were timed; per step; of the rank */
+    double seconds;       /* that measuring took */
+    double elements;      /* of the model's parameters */
+    double update_s;      /* of the optimizer, for all of them */
+    double data_s;        /* of a step's samples */
+    double rest_s;        /* of a step, besides operations, data and optimizer */
+} ls_measured;
+
+/* For a rank of `ranks`, `here` of which share this machine. LS_NO_MEMORY: the whole model does not fit on one rank,
+ * and the failures of a run. */
+ls_status ls_measure(const ls_train_config *c, int ranks, int here, ls_measured *out);
+void ls_measured_free(ls_measured *m);
+/* Of one call. An operation that was not measured is as fast as those of the same kind, else as all of its phase. */
+ls_measured_time ls_measured_op(const ls_measured *m, const ls_op_event *e);
+/* Of an optimizer that updates so many elements. */
+double ls_measured_update(const ls_measured *m, double elements);
+
+#endif
