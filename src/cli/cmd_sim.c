@@ -6,6 +6,7 @@
 
 #include "cli/cli.h"
 #include "cli/planned.h"
+#include "plan/predicted.h"
 #include "plan/sheet.h"
 #include "plan/step_sim.h"
 #include "sim/quantity.h"
@@ -23,9 +24,11 @@ typedef struct options {
 
 static const ls_opt table[] = {
     { .name = "topology", .type = LS_OPT_STRING, .offset = offsetof(options, topology),
-      .help = "the cluster, a preset, a file or local", .short_name = 't' },
+      .help = "the cluster, a preset (which grows to the ranks), a file or local; without it this machine, with operations "
+              "timed on it and a device per rank", .short_name = 't' },
     { .name = "ranks", .type = LS_OPT_INT, .offset = offsetof(options, ranks), .def = "0", .range = "0..65536",
-      .help = "how many, one on each device; 0: a rank on every device", .short_name = 'n', .alias = "nproc-per-node" },
+      .help = "how many, one on each device; 0: those of the configuration's degrees if it has parallel.dp, else a rank on "
+              "every device", .short_name = 'n', .alias = "nproc-per-node" },
     { .name = "units", .type = LS_OPT_INT, .offset = offsetof(options, units), .def = "0", .range = "0..1048576",
       .help = "units that the highest level joins, nodes for most (0: what the file says)" },
     { .name = "tflops", .type = LS_OPT_DOUBLE, .offset = offsetof(options, tflops), .def = "0", .range = "0..1e6",
@@ -106,6 +109,7 @@ typedef struct shown {
     const ls_topo *t;
     const ls_step_lists *l;
     const ls_step_rates *rates;
+    const ls_here *here; /* NULL: a cluster */
     const ls_step_result *r;
 } shown;
 
@@ -144,7 +148,8 @@ static void print(const shown *s, ls_text *out)
     if (s->l->stages > 1)
         ls_text_add(out, "pipeline: %s, %d stages, micro-batches per step: %d\n", s->l->schedule,
                     s->l->stages * s->l->chunks, s->l->micro_batches);
-    ls_text_add(out, "a device computes %.4g TFLOP/s", 1e-12 * s->rates->flops_per_s);
+    if (s->here) ls_here_text(s->here, out);
+    else ls_text_add(out, "a device computes %.4g TFLOP/s", 1e-12 * s->rates->flops_per_s);
     if (s->rates->memory_bytes_per_s > 0)
         ls_text_add(out, ", and its memory moves %.4g GB/s", 1e-9 * s->rates->memory_bytes_per_s);
     ls_text_add(out, "\n\nstep %s: %s %s/s", time_text(r->step_s, a, sizeof a),
@@ -233,17 +238,20 @@ static ls_status rates_of(const options *o, const ls_topo *t, ls_step_rates *out
                    t->name);
 }
 
-static ls_status simulate(const options *o, const ls_topo *t, int ranks, ls_text *out)
+/* here: this machine, whose operations are timed; NULL: a cluster. */
+static ls_status simulate(const options *o, const ls_topo *t, const ls_here *here, int ranks, ls_text *out)
 {
     ls_step_straggler slow[MOST_FAULTS];
     ls_des_failure fail[MOST_FAULTS];
     const ls_algo *algo[LS_COLLS];
     ls_step_lists l = { 0 };
-    ls_step_rates rates;
+    ls_step_rates rates = { 0 };
     ls_step_sim_opts s = { .t = t, .algo = algo, .jitter = o->jitter, .seed = (uint64_t)o->seed, .straggler = slow,
                            .failure = fail,
                            .trace = o->timeline && *o->timeline ? o->timeline : NULL, .traced = (int)o->traced };
-    LS_TRY(rates_of(o, t, &rates));
+    if (here) rates = (ls_step_rates){ .flops_per_s = 1, .measured = &here->measured };
+    else LS_TRY(rates_of(o, t, &rates));
+    s.cores = here ? here->for_ranks : 0;
     LS_TRY(read_slow(o->slow, slow, &s.nstragglers));
     LS_TRY(read_fail(o->fail, t, fail, &s.nfailures));
     LS_TRY(ls_algo_parse(o->c.comm.algo ? o->c.comm.algo : "", algo));
@@ -253,25 +261,44 @@ static ls_status simulate(const options *o, const ls_topo *t, int ranks, ls_text
         st = ls_fail(LS_UNSUPPORTED, "--fail: only messages between pipeline stages meet a link that fails, and there "
                      "is one stage: add --parallel.pp, or leave --fail out");
     if (st == LS_OK) st = ls_step_simulate(&l, &s, r);
-    const shown all = { t, &l, &rates, r };
+    const shown all = { t, &l, &rates, here, r };
     if (st == LS_OK) (o->json ? json : print)(&all, out);
     ls_step_lists_free(&l);
     free(r);
     return st == LS_OK ? ls_text_status(out) : st;
 }
 
+/* Without a cluster: here, as `lockstep train --predict` has it. */
+static ls_status simulate_here(const options *o, const ls_opts *opts, ls_text *out)
+{
+    static const char *const of_clusters[] = { "units", "tflops", "memory-rate" };
+    ls_here h = { 0 };
+    const int ranks = o->ranks > 0 ? (int)o->ranks : ls_train_ranks(&o->c);
+    for (size_t i = 0; i < sizeof of_clusters / sizeof *of_clusters; i++)
+        if (ls_opts_is_set(opts, of_clusters[i]))
+            return ls_fail(LS_USAGE, "--%s is about a cluster: add --topology, which names a preset, a file or local", of_clusters[i]);
+    ls_status st = ls_train_config_check(&o->c, ranks);
+    if (st == LS_OK) st = ls_here_make(&o->c, ranks, ranks, &h);
+    if (st == LS_OK) st = simulate(o, &h.topo, &h, ranks, out);
+    else st = ls_while(st, "timing the model on this machine (with --topology nothing is timed, and no data are read)");
+    ls_here_free(&h);
+    return st;
+}
+
 static ls_status answer(const options *o, const ls_opts *opts, ls_text *out)
 {
     ls_topo t;
     int ranks;
+    const int64_t asked = o->ranks == 0 && o->c.parallel.dp > 0 ? ls_train_ranks(&o->c) : o->ranks;
     LS_TRY(ls_cli_refuse_train_flags(opts, OWN));
     if (ls_opts_is_set(opts, "jitter-seed") && !(o->jitter > 0))
         return ls_fail(LS_USAGE, "--jitter-seed draws nothing without --jitter: add it, as in --jitter 0.05");
     if (ls_opts_is_set(opts, "timeline-ranks") && !(o->timeline && *o->timeline))
         return ls_fail(LS_USAGE, "--timeline-ranks needs --timeline FILE");
-    LS_TRY(ls_cli_cluster(o->topology, o->units, &t));
-    LS_TRY(ls_cli_cluster_ranks(&t, o->ranks, &ranks));
-    return simulate(o, &t, ranks, out);
+    if (!o->topology || !*o->topology) return simulate_here(o, opts, out);
+    LS_TRY(ls_cli_cluster_for(o->topology, o->units, asked, &t));
+    LS_TRY(ls_cli_cluster_ranks(&t, asked, &ranks));
+    return simulate(o, &t, NULL, ranks, out);
 }
 
 static int run(int argc, char **argv)
@@ -296,8 +323,9 @@ static int run(int argc, char **argv)
 const ls_cmd ls_cmd_sim = {
     .name = "sim",
     .summary = "simulate a training step of every rank of a cluster",
-    .usage = "lockstep sim CONFIG.yaml --topology CLUSTER.yaml|PRESET|local [options]",
+    .usage = "lockstep sim CONFIG.yaml [--topology CLUSTER.yaml|PRESET|local] [options]",
     .example = "lockstep sim gpt2-124m --topology h100-8 --parallel.tp 8\n"
+               "  lockstep sim gpt2-tiny -n 2\n"
                "  lockstep sim gpt2-124m --topology ethernet-2 --slow 3:1.5 --timeline step.json",
     LS_CMD_OPTS(table),
     .run = run,

@@ -36,6 +36,15 @@ ls_status ls_cli_cluster(const char *name, int64_t units, ls_topo *out)
     return units > 0 ? ls_topo_resize(out, units) : LS_OK;
 }
 
+ls_status ls_cli_cluster_for(const char *name, int64_t units, int64_t ranks, ls_topo *out)
+{
+    LS_TRY(ls_cli_cluster(name, units, out));
+    const bool preset = !strchr(name, '/') && !strchr(name, '.') && strcmp(name, "local") != 0;
+    const int64_t each = ls_topo_devices(out) / out->level[out->nlevels - 1].count;
+    if (!preset || units > 0 || ranks <= ls_topo_devices(out)) return LS_OK;
+    return ls_topo_resize(out, (ranks + each - 1) / each);
+}
+
 ls_status ls_cli_cluster_ranks(const ls_topo *t, int64_t asked, int *out)
 {
     const int64_t ranks = asked ? asked : ls_topo_devices(t);

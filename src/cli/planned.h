@@ -14,6 +14,9 @@ ls_status ls_cli_refuse_train_flags(const ls_opts *opts, size_t nown);
 /* A preset, a file, or "local". units: so many of its highest level; 0: as it is. LS_USAGE: no name; the failures of
  * ls_topo_load and ls_topo_resize. */
 ls_status ls_cli_cluster(const char *name, int64_t units, ls_topo *out);
+/* The same with room for so many ranks (0: as it is): a preset gets as many of its highest units as they need, unless
+ * `units` says how many. */
+ls_status ls_cli_cluster_for(const char *name, int64_t units, int64_t ranks, ls_topo *out);
 /* Ranks that are asked for; 0: one per device. LS_BAD_CONFIG: they do not fit; LS_USAGE: more than 65536. */
 ls_status ls_cli_cluster_ranks(const ls_topo *t, int64_t asked, int *out);
 

@@ -55,9 +55,9 @@ ls_status ls_layout_recipe(const ls_layout_query *q, const ls_layout *l, ls_text
             (long long)(l->p * l->v));
     ls_text_add(t, "# Written by `lockstep plan`: %s on %s.\n# %s\n", m->name, q->topo->name,
                 ls_layout_text(l, plan, sizeof plan));
-    ls_text_add(t, "#\n# Run it:  lockstep train THIS --nproc-per-node %lld\n# Data:    --data.name, --data.path, "
-        "--data.tokenizer\n\n",
-                (long long)q->world);
+    ls_text_add(t, "#\n# Run it:      lockstep train THIS --nproc-per-node %lld\n# Data:        --data.name, --data.path, "
+                "--data.tokenizer\n# Simulate it: lockstep sim THIS --topology %s\n\n",
+                (long long)q->world, q->topo->name);
     ls_text_add(t, "model:\n  name: %s\n  n_layer: %lld\n  n_head: %lld\n", name, (long long)m->layers,
         (long long)m->heads);
     if (m->gated && m->kv_heads) ls_text_add(t, "  n_kv_head: %lld\n", (long long)m->kv_heads);
@@ -73,9 +73,8 @@ ls_status ls_layout_recipe(const ls_layout_query *q, const ls_layout *l, ls_text
         (long long)q->batch,
                 (long long)l->micro);
     if (l->kept != LS_KEEP_ALL) ls_text_add(t, "  recompute: %s\n", ls_kept_name(l->kept));
-    ls_text_add(t, "\noptim:\n  name: adamw\n\nparallel:\n  tp: %lld\n  pp: %lld\n  cp: %lld\n", (long long)l->t,
-        (long long)l->p,
-                (long long)l->c);
+    ls_text_add(t, "\noptim:\n  name: adamw\n\nparallel:\n  dp: %lld\n  tp: %lld\n  pp: %lld\n  cp: %lld\n",
+                (long long)(l->d / (m->experts ? l->e : 1)), (long long)l->t, (long long)l->p, (long long)l->c);
     if (m->experts) ls_text_add(t, "  ep: %lld\n", (long long)l->e);
     if (l->t > 1) ls_text_add(t, "  sp: true\n");
     if (l->zero > 0 && l->d > 1) ls_text_add(t, "\nzero:\n  stage: %d\n", l->zero);

@@ -36,19 +36,45 @@ static ls_topo_level level_of(const char *name, int count, const ls_link_cost *l
 
 /* A device per rank. Ranks that share cores copy and add one after another: links are as much slower, and a message
  * is seen when its rank has its turn. */
-static ls_status cluster_of(const ls_train_config *c, const ls_predicted *p, const ls_cost *cost, ls_topo *out)
+static ls_status join(const ls_train_config *c, const ls_cost *cost, ls_here *h)
 {
     const char *by = c->comm.transport;
     const ls_level within = !*by || strncmp(by, "shm", 3) == 0 || strncmp(by, "mixed", 5) == 0 ? LS_LEVEL_MEMORY
                                                                                                : LS_LEVEL_LOOPBACK;
-    const double crowd = fmax(1, p->local / p->cores);
-    *out = (ls_topo){ .name = "this machine", .nlevels = p->ranks > p->local ? 2 : 1 };
-    snprintf(out->source, sizeof out->source, "%s", p->cost_from);
-    snprintf(out->device.name, sizeof out->device.name, "rank");
-    out->level[0] = level_of("node", p->local, &cost->link[within], crowd, cost->poke_ns);
-    if (out->nlevels > 1)
-        out->level[1] = level_of("cluster", p->ranks / p->local, &cost->link[LS_LEVEL_NETWORK], crowd, cost->poke_ns);
-    return ls_topo_check(out);
+    const double crowd = fmax(1, h->local / h->cores);
+    h->topo = (ls_topo){ .name = "this machine", .nlevels = h->ranks > h->local ? 2 : 1 };
+    snprintf(h->topo.source, sizeof h->topo.source, "%s", h->cost_from);
+    snprintf(h->topo.device.name, sizeof h->topo.device.name, "rank");
+    h->topo.level[0] = level_of("node", h->local, &cost->link[within], crowd, cost->poke_ns);
+    if (h->topo.nlevels > 1)
+        h->topo.level[1] = level_of("cluster", h->ranks / h->local, &cost->link[LS_LEVEL_NETWORK], crowd, cost->poke_ns);
+    return ls_topo_check(&h->topo);
+}
+
+ls_status ls_here_make(const ls_train_config *c, int ranks, int local, ls_here *out)
+{
+    ls_cost cost;
+    *out = (ls_here){ .ranks = ranks, .local = local, .cores = cores_here() };
+    if (local < 1 || ranks % local != 0)
+        return ls_fail(LS_UNSUPPORTED, "%d ranks with %d on this node: expected equally many on each node", ranks, local);
+    LS_TRY(ls_cost_load(&cost, out->cost_from, sizeof out->cost_from));
+    LS_TRY(join(c, &cost, out));
+    LS_TRY(ls_measure(c, ranks, local, &out->measured));
+    const double at_once = out->cores / out->measured.threads;
+    out->shared = local > at_once;
+    out->for_ranks = out->shared ? at_once * ranks / local : 0;
+    return LS_OK;
+}
+
+void ls_here_free(ls_here *h) { ls_measured_free(&h->measured); }
+
+void ls_here_text(const ls_here *h, ls_text *out)
+{
+    const ls_measured *m = &h->measured;
+    ls_text_add(out, "operations timed in %d steps of %d micro-batch%s in %.2f s on %d thread%s; links: %s",
+                m->steps, m->micro_batches, m->micro_batches == 1 ? "" : "es", m->seconds, m->threads,
+                m->threads == 1 ? "" : "s", h->cost_from);
+    if (h->shared) ls_text_add(out, "; %d ranks share %g core%s", h->local, h->cores, h->cores == 1 ? "" : "s");
 }
 
 /* --- the prediction -------------------------------------------------------------------------------------- */
@@ -70,18 +96,12 @@ static void sum_up(const ls_step_result *r, int stages, ls_predicted_time *out)
 static ls_status simulate(const ls_train_config *c, ls_predicted *p)
 {
     const ls_algo *algo[LS_COLLS];
-    const ls_step_rates rates = { .flops_per_s = 1, .measured = &p->measured };
+    const ls_step_rates rates = { .flops_per_s = 1, .measured = &p->here.measured };
+    const ls_step_sim_opts s = { .t = &p->here.topo, .algo = algo, .cores = p->here.for_ranks };
     ls_step_lists l = { 0 };
-    ls_topo t;
-    ls_cost cost;
-    LS_TRY(ls_cost_load(&cost, p->cost_from, sizeof p->cost_from));
-    LS_TRY(cluster_of(c, p, &cost, &t));
     LS_TRY(ls_algo_parse(c->comm.algo ? c->comm.algo : "", algo));
-    const double ours = p->cores / p->measured.threads;
-    p->shared = p->local > ours;
-    const ls_step_sim_opts s = { .t = &t, .algo = algo, .cores = p->shared ? ours * p->ranks / p->local : 0 };
     ls_step_result *r = calloc(1, sizeof *r);
-    ls_status st = r ? ls_step_lists_create(c, p->ranks, &rates, &l) : ls_fail(LS_NO_MEMORY, "a simulation");
+    ls_status st = r ? ls_step_lists_create(c, p->here.ranks, &rates, &l) : ls_fail(LS_NO_MEMORY, "a simulation");
     if (st == LS_OK) st = ls_step_simulate(&l, &s, r);
     if (st == LS_OK) sum_up(r, l.stages, &p->time);
     ls_step_lists_free(&l);
@@ -89,30 +109,27 @@ static ls_status simulate(const ls_train_config *c, ls_predicted *p)
     return st;
 }
 
-static ls_status plan(const ls_train_config *c, ls_predicted *p)
+static ls_status plan(const ls_train_config *c, int ranks, int local, ls_explain_layout *out)
 {
     ls_source source = { 0 };
     ls_model_config mc;
     ls_status st = ls_train_model(c, &source, &mc);
-    if (st == LS_OK) st = ls_explain_layout_make(c, &mc, p->ranks, p->ranks / p->local, NULL, &p->plan);
+    if (st == LS_OK) st = ls_explain_layout_make(c, &mc, ranks, ranks / local, NULL, out);
     ls_source_free(&source);
     return st;
 }
 
 ls_status ls_predict(const ls_train_config *c, int ranks, int local, ls_predicted *out)
 {
-    *out = (ls_predicted){ .ranks = ranks, .local = local, .cores = cores_here() };
-    if (local < 1 || ranks % local != 0)
-        return ls_fail(LS_UNSUPPORTED, "--predict: %d ranks with %d on this node: expected equally many on each node", ranks,
-                       local);
-    LS_TRY(plan(c, out));
-    LS_TRY(ls_measure(c, ranks, local, &out->measured));
+    *out = (ls_predicted){ 0 };
+    LS_TRY(ls_here_make(c, ranks, local, &out->here));
+    LS_TRY(plan(c, ranks, local, &out->plan));
     return simulate(c, out);
 }
 
 void ls_predicted_free(ls_predicted *p)
 {
-    ls_measured_free(&p->measured);
+    ls_here_free(&p->here);
     ls_explain_layout_free(&p->plan);
     *p = (ls_predicted){ 0 };
 }
@@ -128,7 +145,7 @@ static void add_memory(const ls_predicted *p, ls_text *out)
 {
     char a[32];
     int most = 0;
-    for (int r = 1; r < p->ranks; r++)
+    for (int r = 1; r < p->here.ranks; r++)
         if (p->plan.rank[r].plan.total > p->plan.rank[most].plan.total) most = r;
     ls_text_add(out, "\n  memory of rank 0");
     const ls_memory_plan *m = &p->plan.rank[0].plan;
@@ -153,11 +170,8 @@ static void add_traffic(const ls_predicted *p, ls_text *out)
 void ls_predicted_text(const ls_predicted *p, ls_text *out)
 {
     const ls_predicted_time *t = &p->time;
-    const ls_measured *m = &p->measured;
-    ls_text_add(out, "prediction: operations timed in %d steps of %d micro-batch%s in %.2f s on %d thread%s; links: %s",
-                m->steps, m->micro_batches, m->micro_batches == 1 ? "" : "es", m->seconds, m->threads,
-                m->threads == 1 ? "" : "s", p->cost_from);
-    if (p->shared) ls_text_add(out, "; %d ranks share %g core%s", p->local, p->cores, p->cores == 1 ? "" : "s");
+    ls_text_add(out, "prediction: ");
+    ls_here_text(&p->here, out);
     ls_text_add(out, "\n  %-24s %11.3f ms, the mean over all ranks", "step", 1e3 * t->step);
     add_part("compute", t->compute, t->step, out);
     add_part("optimizer", t->optimizer, t->step, out);
@@ -195,18 +209,18 @@ void ls_predicted_json(const ls_predicted *p, ls_text *out)
     const struct { const char *key; double v; } time[] = { { "step_s", t->step }, { "compute_s", t->compute },
                                                            { "optimizer_s", t->optimizer }, { "data_s", t->data },
                                                            { "exposed_s", t->exposed }, { "bubble_s", t->bubble } };
-    ls_text_add(out, "{\"world_size\": %d, \"pp\": %d, \"cores\": %g, \"shared_cores\": %s, \"links_from\": ", p->ranks,
-                p->plan.plan.size[LS_AXIS_PP], p->cores, p->shared ? "true" : "false");
-    ls_json_string(out, p->cost_from);
-    ls_text_add(out, ",\n \"measured\": {\"steps\": %d, \"micro_batches\": %d, \"threads\": %d, ", p->measured.steps,
-                p->measured.micro_batches, p->measured.threads);
-    ls_json_field(out, "seconds", p->measured.seconds);
+    ls_text_add(out, "{\"world_size\": %d, \"pp\": %d, \"cores\": %g, \"shared_cores\": %s, \"links_from\": ", p->here.ranks,
+                p->plan.plan.size[LS_AXIS_PP], p->here.cores, p->here.shared ? "true" : "false");
+    ls_json_string(out, p->here.cost_from);
+    ls_text_add(out, ",\n \"measured\": {\"steps\": %d, \"micro_batches\": %d, \"threads\": %d, ", p->here.measured.steps,
+                p->here.measured.micro_batches, p->here.measured.threads);
+    ls_json_field(out, "seconds", p->here.measured.seconds);
     ls_text_add(out, "},\n \"time\": {");
     for (size_t i = 0; i < sizeof time / sizeof *time; i++) {
         ls_text_add(out, "%s", i ? ", " : "");
         ls_json_field(out, time[i].key, time[i].v);
     }
     ls_text_add(out, "},\n \"ranks\": [");
-    for (int r = 0; r < p->ranks; r++) json_rank(p, r, out);
+    for (int r = 0; r < p->here.ranks; r++) json_rank(p, r, out);
     ls_text_add(out, "]}\n");
 }

@@ -7,6 +7,7 @@
 #ifndef LS_PLAN_PREDICTED_H
 #define LS_PLAN_PREDICTED_H
 #include "base/text.h"
+#include "lockstep/topo.h"
 #include "train/explain_layout.h"
 #include "train/measure.h"
 
@@ -17,17 +18,31 @@ typedef struct ls_predicted_time {
     double bubble;  /* waiting for other pipeline stages */
 } ls_predicted_time;
 
-typedef struct ls_predicted {
-    int ranks, local; /* all; on this machine */
-    double cores;     /* of this machine */
-    bool shared;      /* ranks have more threads than there are cores */
-    ls_predicted_time time;
-    ls_measured measured;    /* owned */
-    ls_explain_layout plan;  /* owned */
+/* This machine, or several like it, as a cluster with a device per rank. */
+typedef struct ls_here {
+    int ranks, local;     /* all; on this machine */
+    double cores;         /* of this machine */
+    bool shared;          /* ranks have more threads than there are cores */
+    double for_ranks;     /* ls_step_sim_opts.cores */
+    ls_topo topo;
+    ls_measured measured; /* owned */
     char cost_from[160];
+} ls_here;
+
+/* `local` ranks on each node; times the model (train/measure.h). LS_UNSUPPORTED: not equally many ranks on each node.
+ * To be freed also after a failure. */
+ls_status ls_here_make(const ls_train_config *c, int ranks, int local, ls_here *out);
+void ls_here_free(ls_here *h);
+/* Where its numbers come from, in a line without an end. */
+void ls_here_text(const ls_here *h, ls_text *out);
+
+typedef struct ls_predicted {
+    ls_here here;            /* owned, as all here */
+    ls_predicted_time time;
+    ls_explain_layout plan;
 } ls_predicted;
 
-/* `local` ranks on each node. What a run and its explanation refuse, and what cannot be simulated: hybrid sharding
+/* What a run and its explanation refuse, and what cannot be simulated: hybrid sharding
  * (LS_UNSUPPORTED). To be freed also after a failure. */
 ls_status ls_predict(const ls_train_config *c, int ranks, int local, ls_predicted *out);
 void ls_predicted_free(ls_predicted *p);
