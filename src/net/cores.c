@@ -124,6 +124,13 @@ static ls_status cores_of_all(ls_world *w, int *cpus)
     return LS_OK;
 }
 
+int ls_world_cpus_here(void)
+{
+    const char *told = ls_env_get()->getenv("LOCKSTEP_CPUS");
+    const long n = told ? strtol(told, NULL, 10) : 0;
+    return n > 0 && n <= 1 << 20 ? (int)n : ls_env_get()->cpus();
+}
+
 ls_status ls_world_cores(ls_world *w, int *cpus)
 {
     ls_status st = LS_OK;

@@ -127,7 +127,7 @@ ls_status ls_world_open_dry(int rank, int size, const int *node, const ls_world_
         return st;
     }
     w->generation = w->page->generation;
-    w->cpus = ls_env_get()->cpus();
+    w->cpus = ls_world_cpus_here(); /* algorithms are chosen by them, as the real ranks do */
     w->waiter = (ls_waiter){ .abort_word = &w->page->abort_by, .parked = &w->page->rank[rank].parked,
                              .may_spin = ls_world_has_cores(w) };
     *out = w;

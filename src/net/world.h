@@ -82,6 +82,8 @@ void ls_world_unmap_peers(ls_world *w);
 /* CPUs of all ranks of this host together (cores.c). Ranks that `lockstep run` did not start also get their share of
  * threads to compute with. Every rank calls it. */
 ls_status ls_world_cores(ls_world *w, int *cpus);
+/* Cores of all ranks of this host, for plans: a rank that a launcher has bound sees only its own, and was told. */
+int ls_world_cpus_here(void);
 /* Undoes ls_world_opts.bind. */
 void ls_world_unbind(ls_world *w);
 /* The calling thread runs on `count` of the CPUs that it may use, from the first-th (from 0) on. 0 or -errno. */

@@ -155,8 +155,8 @@ static ls_status measure_times(const check *x, const json_t *comm, const ls_run_
     double *busy = NULL, waits = 0, stages = 0;
     out[STEP] = k->seconds;
     out[DATA] = k->data_s;
-    LS_TRY(ls_run_busy_read(x->folder, x->size, &busy));
-    if (!busy) {
+    if (x->size > 1) LS_TRY(ls_run_busy_read(x->folder, x->size, &busy));
+    if (!busy) { /* one rank, or a run of too few steps */
         out[EXPOSED] = k->exposed_s;
         out[COMPUTE] = fmax(0, k->seconds - k->exposed_s - k->data_s);
         return LS_OK;
@@ -178,7 +178,7 @@ static ls_status measure_times(const check *x, const json_t *comm, const ls_run_
     }
     const double left = fmax(0, out[STEP] - out[COMPUTE] - out[DATA]);
     out[BUBBLE] = *split && waits > 0 ? left * stages / waits : 0;
-    out[EXPOSED] = left - out[BUBBLE];
+    out[EXPOSED] = fmax(0, left - out[BUBBLE]);
     return LS_OK;
 }
 

@@ -6,23 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/env.h"
 #include "coll/cost.h"
+#include "net/world.h"
 #include "plan/step_sim.h"
 #include "train/explain_run.h"
 
 typedef unsigned long long num; /* for printf */
 
 /* --- this machine ---------------------------------------------------------------------------------------- */
-
-/* Of this machine: a launcher that binds ranks to cores says how many it has. */
-static double cores_here(void)
-{
-    const ls_env *env = ls_env_get();
-    const char *told = env->getenv("LOCKSTEP_CPUS");
-    const long n = told ? strtol(told, NULL, 10) : 0;
-    return n > 0 ? (double)n : env->cpus();
-}
 
 static ls_topo_level level_of(const char *name, int count, const ls_link_cost *link, double crowd, double poke_ns)
 {
@@ -54,7 +45,7 @@ static ls_status join(const ls_train_config *c, const ls_cost *cost, ls_here *h)
 ls_status ls_here_make(const ls_train_config *c, int ranks, int local, ls_here *out)
 {
     ls_cost cost;
-    *out = (ls_here){ .ranks = ranks, .local = local, .cores = cores_here() };
+    *out = (ls_here){ .ranks = ranks, .local = local, .cores = ls_world_cpus_here() };
     if (local < 1 || ranks % local != 0)
         return ls_fail(LS_UNSUPPORTED, "%d ranks with %d on this node: expected equally many on each node", ranks, local);
     LS_TRY(ls_cost_load(&cost, out->cost_from, sizeof out->cost_from));
