@@ -121,7 +121,7 @@ static ls_status predict(int size, expectation *e, ls_train_config *c)
     ls_predicted_free(&p);
     if (st == LS_OK) st = ls_text_status(&e->text);
     if (st == LS_OK) st = ls_text_status(&e->json);
-    if (st < 0) return ls_while(st, "--predict");
+    if (st < 0) return ls_while(st, "predicting the run (--predict)");
     c->predicted_text = ls_text_str(&e->text);
     c->predicted_json = ls_text_str(&e->json);
     return LS_OK;

@@ -122,18 +122,21 @@ static ls_status compare_traffic(const char *path, const json_t *predicted, cons
     return LS_OK;
 }
 
-/* memory.json is of rank 0. */
-static ls_status compare_memory(const char *path, const json_t *predicted, const json_t *memory, const char *mpath,
-                                check *x)
+static ls_status compare_memory(const char *path, const json_t *predicted, const json_t *comm, const char *cpath,
+                                int rank, check *x)
 {
+    uint64_t sum = 0;
     for (int k = 0; k <= LS_MEM_KINDS; k++) {
         const char *kind = k < LS_MEM_KINDS ? ls_mem_kind_name((ls_mem_kind)k) : "total";
         char name[64];
         snprintf(name, sizeof name, "memory: %s", kind);
-        exact *t = add(x, 0, name);
+        exact *t = add(x, rank, name);
         if (!t) return ls_fail(LS_NO_MEMORY, "kinds of memory");
         LS_TRY(whole(path, predicted, kind, &t->predicted));
-        LS_TRY(whole(mpath, json_object_get(memory, kind), "peak", &t->measured));
+        if (k < LS_MEM_KINDS)
+            LS_TRY(whole(cpath, json_array_get(json_object_get(comm, "memory"), (size_t)rank), kind, &t->measured));
+        else t->measured = sum;
+        sum += t->measured;
     }
     return LS_OK;
 }
@@ -182,20 +185,20 @@ static ls_status measure_times(const check *x, const json_t *comm, const ls_run_
     return LS_OK;
 }
 
-static ls_status read_ranks(const char *path, const json_t *j, const json_t *comm, const json_t *memory,
-                            const char *mpath, check *x)
+static ls_status read_ranks(const char *path, const json_t *j, const json_t *comm, const char *cpath, check *x)
 {
     const json_t *ranks = json_object_get(j, "ranks");
     if (json_array_size(ranks) != (size_t)x->size)
         return ls_fail(LS_BAD_FILE, "%s: ranks: expected %d, found %zu", path, x->size, json_array_size(ranks));
-    LS_TRY(compare_memory(path, json_object_get(json_array_get(ranks, 0), "memory"), memory, mpath, x));
-    for (int r = 0; r < x->size; r++)
-        LS_TRY(compare_traffic(path, json_object_get(json_array_get(ranks, (size_t)r), "comm"), comm, r, x));
+    for (int r = 0; r < x->size; r++) {
+        const json_t *of = json_array_get(ranks, (size_t)r);
+        LS_TRY(compare_memory(path, json_object_get(of, "memory"), comm, cpath, r, x));
+        LS_TRY(compare_traffic(path, json_object_get(of, "comm"), comm, r, x));
+    }
     return LS_OK;
 }
 
-static ls_status read_all(const char *path, const json_t *j, const json_t *comm, const char *cpath, const json_t *memory,
-                          const char *mpath, check *x)
+static ls_status read_all(const char *path, const json_t *j, const json_t *comm, const char *cpath, check *x)
 {
     ls_run_counters k;
     uint64_t size, pp, step, before;
@@ -215,7 +218,7 @@ static ls_status read_all(const char *path, const json_t *j, const json_t *comm,
     x->steady = k.steady;
     LS_TRY(read_times(path, j, x));
     LS_TRY(measure_times(x, comm, &k, x->measured, &x->split));
-    return read_ranks(path, j, comm, memory, mpath, x);
+    return read_ranks(path, j, comm, cpath, x);
 }
 
 /* --- errors ---------------------------------------------------------------------------------------------- */
@@ -285,7 +288,7 @@ static void add_exact(const check *x, ls_text *out)
         snprintf(b, sizeof b, "%llu", (num)t->measured);
         add_row(t->name, a, b, t->most && is_exact(t) ? 0 : error_of((double)t->predicted, (double)t->measured), out);
     }
-    if (others) ls_text_add(out, "calls and bytes of the other %d ranks: %d of %d terms are exact\n", x->size - 1, right, others);
+    if (others) ls_text_add(out, "ranks 1 to %d: %d of %d classes of memory, calls and bytes are exact\n", x->size - 1, right, others);
 }
 
 static void add_text(const check *x, ls_text *out)
@@ -344,23 +347,21 @@ static void add_json(const check *x, ls_text *out)
 
 ls_status ls_plan_check_run(const char *folder, bool json, ls_text *out)
 {
-    char path[PATH_BYTES], cpath[PATH_BYTES], mpath[PATH_BYTES];
-    json_t *j = NULL, *comm = NULL, *memory = NULL;
+    char path[PATH_BYTES], cpath[PATH_BYTES];
+    json_t *j = NULL, *comm = NULL;
     check x = { .folder = folder };
     ls_status st = load(folder, "predicted.json", path, &j);
     if (st == LS_OK && !j)
         st = ls_fail(LS_BAD_FILE, "%s: there is no such file, so nothing was predicted: train with --predict, as in `lockstep "
                      "train CONFIG --predict --run.dir NEW-FOLDER`, and check that folder", path);
     if (st == LS_OK) st = load(folder, "comm.json", cpath, &comm);
-    if (st == LS_OK) st = load(folder, "memory.json", mpath, &memory);
-    if (st == LS_OK && (!comm || !memory))
+    if (st == LS_OK && !comm)
         st = ls_fail(LS_BAD_FILE, "%s: there is no such file: the run has not ended; check it when it has, after %d steps at "
-                     "least", comm ? mpath : cpath, LS_COMM_STEADY);
-    if (st == LS_OK) st = read_all(path, j, comm, cpath, memory, mpath, &x);
+                     "least", cpath, LS_COMM_STEADY);
+    if (st == LS_OK) st = read_all(path, j, comm, cpath, &x);
     if (st == LS_OK) (json ? add_json : add_text)(&x, out);
     json_decref(j);
     json_decref(comm);
-    json_decref(memory);
     free(x.term);
     return st == LS_OK ? ls_text_status(out) : st;
 }

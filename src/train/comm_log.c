@@ -117,6 +117,26 @@ static ls_status collect(const ls_comm_log *l, const ls_mesh *m, ls_group *world
     return st;
 }
 
+/* The most that each rank has had of each kind of memory, until now. */
+static ls_status collect_memory(const ls_ledger *l, ls_group *world, ls_text *x)
+{
+    const int size = ls_group_size(world), rank = ls_group_rank(world);
+    int64_t (*all)[LS_MEM_KINDS] = calloc((size_t)size, sizeof *all);
+    if (!all) return ls_fail(LS_NO_MEMORY, "the memory of %d ranks", size);
+    for (int k = 0; k < LS_MEM_KINDS; k++) all[rank][k] = (int64_t)l->peak[k];
+    const ls_status st = ls_all_gather(world, NULL, all, (size_t)size * LS_MEM_KINDS, LS_I64);
+    ls_text_add(x, ",\n \"memory\": [");
+    for (int r = 0; r < size; r++) {
+        ls_text_add(x, "%s\n  {\"rank\": %d", r ? "," : "", r);
+        for (int k = 0; k < LS_MEM_KINDS; k++)
+            ls_text_add(x, ", \"%s\": %lld", ls_mem_kind_name((ls_mem_kind)k), (long long)all[r][k]);
+        ls_text_add(x, "}");
+    }
+    ls_text_add(x, "]");
+    free(all);
+    return st;
+}
+
 static ls_status write_file(ls_trainer *t, const ls_text *x)
 {
     char path[320];
@@ -149,12 +169,17 @@ ls_status ls_comm_log_write(ls_trainer *t)
     ls_text_add(&x, "{\"step\": %lld, \"steps_before\": %lld, \"nodes\": [", (long long)t->comm.step, (long long)t->begun);
     for (int r = 0; r < size; r++) ls_text_add(&x, "%s%d", r ? ", " : "", node[r]);
     ls_text_add(&x, "],\n \"groups\": [");
+    ls_text memory = { 0 };
+    ls_status st = collect_memory(ls_world_ledger(t->w), world, &memory);
     const size_t head = x.n;
-    ls_status st = collect(&t->comm, &t->par.mesh, world, &x);
+    if (st == LS_OK) st = collect(&t->comm, &t->par.mesh, world, &x);
     if (st == LS_OK && x.n > head) x.p[head] = ' '; /* the first comma */
     ls_text_add(&x, "]");
+    ls_text_add(&x, "%s", ls_text_str(&memory));
     add_busy(t, size, &x);
     ls_text_add(&x, "}\n");
+    if (st == LS_OK) st = ls_text_status(&memory);
+    ls_text_free(&memory);
     if (st == LS_OK) st = ls_text_status(&x);
     if (st == LS_OK && t->par.mesh.speaks) st = write_file(t, &x);
     ls_text_free(&x);

@@ -1,0 +1,178 @@
+#!/bin/bash
+# test_plan_check.sh -- `lockstep train --predict` and `lockstep plan --check`, and recipes of `lockstep plan` in `lockstep sim`.
+# The references are layers that sleep, whose steps have closed forms, and what the ranks of the run count.
+#
+#   tests/test_plan_check.sh BUILD
+. "$(dirname "$0")/harness_train.sh"
+python3 -c 'import json' || { echo 'python3 is needed to read JSON'; exit 1; }
+export LOCKSTEP_CALIBRATION=none
+gunzip -c "$source_dir/tests/golden/moby-dick-excerpt.txt.gz" >whale.txt
+cat >timed.yaml <<YAML
+model: { name: timed, dims: [64, 64, 64, 64, 10], forward_ms: [10], backward_ms: [20] }
+data: { name: synthetic }
+train: { steps: 6, global_batch: 16, micro_batch: 2, eval_every: 0 }
+YAML
+cat >gpt.yaml <<YAML
+model: { name: gpt2, n_layer: 4, n_head: 4, d_model: 64, seq_len: 32, vocab_size: 258 }
+data: { name: whale.txt, tokenizer: byte }
+train: { steps: 4, global_batch: 8, eval_every: 0 }
+optim: { name: adamw }
+YAML
+run() { # configuration, flags...: trains into the folder `run`
+    rm -rf run
+    timeout -k 5 100 "$lockstep" train "$@" --run.dir run >out 2>err
+    code=$?
+    [ $code = 0 ] || { cat out err; return 1; }
+}
+check() {
+    timeout -k 5 60 "$lockstep" plan --check run "$@" >out 2>err
+    code=$?
+}
+# An expression of p (predicted.json), t (its times), c (`plan --check --json`) and m (times of that).
+holds() {
+    check --json
+    ends_with 0 && python3 - "$1" <<'PY'
+import json, sys
+p, c = json.load(open('run/predicted.json')), json.load(open('out'))
+t, m = p['time'], c['time']
+def near(a, b, e): return abs(a - b) <= e * abs(b)
+parts = sum(t[k] for k in ('compute_s', 'optimizer_s', 'data_s', 'exposed_s', 'bubble_s'))
+assert near(parts, t['step_s'], 1e-9), t # the parts are the step
+assert c['exact'] and all(x['predicted'] == x['counted'] or x['at_most'] for x in c['terms']), c
+assert eval(sys.argv[1]), (p['time'], c['time'])
+PY
+}
+
+# --- four layers that sleep for 10 ms forward and 20 ms backward each: 8 micro-batches over p stages take (8 + p - 1) of a stage's
+claim 'one rank' run timed.yaml --predict
+claim 'eight micro-batches, one after another: 960 ms' holds '.96 <= t["step_s"] < .96 * 1.04 and t["bubble_s"] == 0'
+claim 'which the run takes, too' holds 'near(m["step"]["predicted_s"], m["step"]["measured_s"], .1)'
+claim 'with the folder of the run' test -s run/predicted.json
+for p in 2 4; do
+    claim "1F1B, $p stages" run timed.yaml -n $p --parallel.pp $p --predict
+    claim "$p stages: the closed form of the step and of its bubble" \
+        holds "near(t['step_s'], (8 + $p - 1) * .12 / $p, .04) and near(t['bubble_s'] / t['step_s'], ($p - 1) / (8 + $p - 1), .04)"
+    claim "$p stages: which the run takes, too" \
+        holds "near(m['step']['predicted_s'], m['step']['measured_s'], .15) and near(m['bubble']['predicted_s'], m['bubble']['measured_s'], .35)"
+done
+claim 'ranks that sleep need no cores' run timed.yaml -n 8 --parallel.pp 2 --predict
+claim 'eight ranks, two micro-batches of 4 stages each' holds 'near(t["step_s"], (2 + 1) * .06, .1)'
+
+# --- a link of 1 MB/s that is known to be one: the bytes of the vector take that long
+cat >slow.json <<'JSON'
+{ "lockstep_calibration": 1, "loopback": { "alpha_ns": 1000000, "gap_ns": 1000, "beta_ns_per_byte": 1000 } }
+JSON
+export LOCKSTEP_CALIBRATION=$PWD/slow.json
+slow=(--ddp.overlap false --comm.transport 'fault:tcp,rate=1MB/s@0-1')
+claim 'a slow link' run timed.yaml -n 2 "${slow[@]}" --train.micro_batch 8 --predict
+claim 'its bytes, and three latencies' python3 -c '
+import json
+p = json.load(open("run/predicted.json"))
+moved = sum(x["bytes"] for x in p["ranks"][0]["comm"].values())
+assert 40e3 < moved < 70e3 and abs(p["time"]["exposed_s"] - (moved * 1e-6 + 3e-3)) < 2e-3, p'
+claim 'memory is exact for ranks that are bound to cores, which choose an algorithm by all cores' holds 'm["exposed"]["measured_s"] > .04'
+claim 'which the run waits for, too' holds 'near(m["exposed"]["predicted_s"], m["exposed"]["measured_s"], .3)'
+export LOCKSTEP_CALIBRATION=none
+
+# --- every axis: memory, calls and bytes are exact
+for layout in '-n 2' '-n 4 --parallel.tp 2 --parallel.sp true' '-n 2 --parallel.cp 2' '-n 4 --parallel.pp 2 --train.micro_batch 2' \
+    '-n 2 --zero.stage 1' '-n 2 --zero.stage 2' '-n 2 --zero.stage 3 --zero.copy rank' '-n 2 --zero.stage 3' \
+    '-n 2 --parallel.ep 2 --model.name moe --model.n_experts 4 --model.top_k 2 --model.d_expert 64' '-n 2 --ranks-as threads'; do
+    # shellcheck disable=SC2086
+    claim "$layout" run gpt.yaml $layout --predict
+    claim "$layout: exact" holds 'len(c["terms"]) >= 10 * c["world_size"] and {x["rank"] for x in c["terms"]} == set(range(c["world_size"]))'
+done
+
+# --- what is printed
+claim 'a run that is predicted' run gpt.yaml -n 2 --predict
+claim 'before the first step' test "$(grep -oE '^(prediction|step)' out | head -2 | tr '\n' ';')" = 'prediction;step;'
+claim 'time, with its parts' prints '^    exposed communication +[0-9.]+ ms +[0-9.]+ %$'
+claim 'memory, as the run counts it' python3 -c '
+import json, re
+said = re.search(r"memory of rank 0: (.*); total (\d+) bytes", open("out").read())
+m = json.load(open("run/memory.json"))
+assert int(said[2]) == m["total"]["peak"] and all(int(x.split()[1]) == m[x.split()[0]]["peak"] for x in said[1].split(", ")), said[0]'
+claim 'bytes, as the run counts them' python3 -c '
+import json, re
+said = re.search(r"communication of rank 0 per step: (\d+) calls, (\d+) bytes", open("out").read())
+last = json.loads(open("run/metrics.jsonl").read().splitlines()[-2])
+assert int(said[2]) == last["comm/bytes"], (said[0], last)'
+check
+claim 'a table of terms' prints '^step time +[0-9.]+ ms +[0-9.]+ ms +[+-][0-9.]+ %$'
+claim 'of memory, to the byte' prints '^memory: param +[0-9]+ +[0-9]+ +\+0\.00 %$'
+claim 'of calls' prints '^calls of all_reduce +[0-9]+ +[0-9]+ +\+0\.00 %$'
+claim 'of other ranks' prints '^ranks 1 to 1: ([0-9]+) of \1 classes of memory, calls and bytes are exact$'
+claim 'and a sentence that names the largest error' prints '^the largest error is in (compute|data|exposed communication): [0-9.]+ ms were predicted and [0-9.]+ ms measured, which is [0-9.]+ % of a step too (few|many)$'
+check --json
+claim 'the same in JSON' python3 -c '
+import json
+c = json.load(open("out"))
+worst = max(("compute", "data", "exposed"), key=lambda k: abs(c["time"][k]["predicted_s"] - c["time"][k]["measured_s"]))
+assert c["largest_error"] == worst and c["sentence"].startswith("the largest error is in "), c["sentence"]'
+
+# --- a plan that is wrong is found, by the term
+python3 - <<'PY'
+import json
+x = json.load(open('run/predicted.json'))
+json.dump(x, open('right.json', 'w'))
+x['ranks'][1]['comm']['all_reduce']['bytes'] += 4
+json.dump(x, open('wrong.json', 'w'))
+x['ranks'].pop()
+json.dump(x, open('short.json', 'w'))
+x['world_size'] = 1
+json.dump(x, open('other.json', 'w'))
+PY
+with() { cp "$1" run/predicted.json; check; }
+with wrong.json
+claim 'four bytes too many on rank 1' prints '^the plan is wrong: rank 1, bytes of all_reduce: predicted [0-9]+, counted [0-9]+ \(\+0\.[0-9e-]+ %\)$'
+refused() { check; ends_with "$1" && says "$2"; }
+cp short.json run/predicted.json
+claim 'too few ranks' refused 65 'run/predicted.json: ranks: expected 2, found 1'
+cp other.json run/predicted.json
+claim 'of another run' refused 65 'run/predicted.json is of 1 ranks, and the run had 2: predict it again'
+python3 - <<'PY'
+import json
+x = json.load(open('right.json'))
+del x['time']['bubble_s']
+json.dump(x, open('run/predicted.json', 'w'))
+PY
+claim 'a time that is missing' refused 65 'run/predicted.json: bubble_s: expected a number from 0'
+echo '{' >run/predicted.json
+claim 'not JSON' refused 65 'run/predicted.json: line 2: '
+rm run/predicted.json
+claim 'a run without a prediction: how to get one' refused 65 'nothing was predicted: train with --predict, as in `lockstep train CONFIG --predict --run.dir NEW-FOLDER`'
+cp right.json run/predicted.json
+rm run/comm.json
+claim 'a run that has not ended' refused 65 'run/comm.json: there is no such file: the run has not ended; check it when it has, after 3 steps at least'
+run gpt.yaml -n 2 --predict --train.steps 2
+claim 'too few steps' refused 78 'the run has taken 2 steps, and calls are those of all later ones from step 3 on: raise train.steps'
+claim 'a folder alone' fails_with 64 '--check takes the folder of a run, and --json: leave the other options out' "$lockstep" plan llama3-8b --check run
+claim 'what cannot be simulated is refused before the first step' fails_with 78 'while predicting the run (--predict): groups that are parts of an axis (zero.hsdp) cannot be placed: set zero.hsdp 1' "$lockstep" train gpt.yaml -n 4 --zero.stage 1 --zero.hsdp 2 --predict --run.dir no
+claim 'and nothing to predict in an evaluation' fails_with 78 'predict belongs to training, and eval-only is true' "$lockstep" train gpt.yaml --eval-only --model.load run --predict
+
+# --- a plan as a configuration of `lockstep sim`
+plan() { timeout -k 5 60 "$lockstep" plan "$@" >plan.out 2>err || { cat err; return 1; }; }
+sim() { timeout -k 5 120 "$lockstep" sim "$@" --json >sim.json 2>err || { cat err; return 1; }; }
+mesh() { python3 -c "
+import json
+j = json.load(open('sim.json'))
+assert j['ranks'] == $1 and j['mesh'] == dict(pp=$2, dp=$3, ep=$4, cp=$5, tp=$6), j['mesh']"; }
+claim 'a plan for 64 devices' plan llama3-8b --topology h100-8 --world 64 --batch 256 --tp 2 --pp 2 --cp 1 --write plan.yaml
+claim 'is simulated on as many, which the preset grows to' sim plan.yaml --topology h100-8
+claim 'with its mesh' mesh 64 2 16 1 1 2
+claim 'the recipe says how' grep -qx '# Simulate it: lockstep sim THIS --topology h100-8' plan.yaml
+claim 'a small plan' plan --layers 4 --hidden 64 --heads 4 --vocab 258 --seq 32 --gated --topology ethernet-2 --world 4 --batch 8 --tp 2 --write small.yaml
+claim 'on its cluster' sim small.yaml --topology ethernet-2
+claim 'with the mesh of the plan' mesh 4 1 2 1 1 2
+words=(--data.name whale.txt --data.tokenizer byte)
+claim 'without a cluster: on this machine, with timed operations' sim small.yaml "${words[@]}"
+claim 'a model that does not fit: nothing is timed' fails_with 71 'while timing the model on one rank: 1 rank on this machine needs ' "$lockstep" sim plan.yaml "${words[@]}"
+claim 'with the same mesh' mesh 4 1 2 1 1 2
+claim 'and no data' fails_with 78 'while timing the model on this machine (with --topology nothing is timed, and no data are read): data.path is missing' "$lockstep" sim small.yaml
+claim 'sleeping layers: as the prediction has it' sim timed.yaml --parallel.pp 2 -n 2
+claim 'the closed form again' python3 -c '
+import json
+j = json.load(open("sim.json"))
+assert abs(j["step_s"] - 9 * .06) < .03 and abs(j["bubble"] - 1 / 9) < .01, j'
+claim 'flags of clusters need one' fails_with 64 '--tflops is about a cluster: add --topology' "$lockstep" sim timed.yaml --tflops 1
+finish
