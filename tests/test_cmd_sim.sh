@@ -92,7 +92,7 @@ def cats(f): return {x.get(\"cat\") for x in json.load(open(f))[\"traceEvents\"]
 assert cats(\"step.json\") <= cats(glob.glob(\"run/trace/*\")[0]) | {\"wait\"}'"
 
 # --- refusals
-claim 'no cluster' fails_with 64 'which cluster? --topology names a preset, a file or local' "$lockstep" sim llama.yaml
+claim 'no cluster: this machine' bash -c "'$lockstep' sim llama.yaml -n 2 | grep -q '^this machine: 2 ranks (dp 2), one on each device'"
 claim 'a seed without jitter' fails_with 64 '--jitter-seed draws nothing without --jitter' sim --jitter-seed 3
 claim 'ranks of no timeline' fails_with 64 '--timeline-ranks needs --timeline FILE' sim --timeline-ranks 3
 claim 'too many ranks' fails_with 78 '9 ranks do not fit on flat: it has 8 devices' sim -n 9

@@ -608,6 +608,7 @@ static const struct { const char *with[4], *key, *value, *says; } unread[] = {
     { { "comm.transport", "self" }, "comm.wire", "bf16", "comm.wire belongs to comm.transport tcp and mixed, and comm.transport is self" },
     { { "eval-only", "true" }, "dump-buckets", "true", "training, and eval-only is true" },
     { { "eval-only", "true" }, "inject", "nan@0:1", "eval-only is true" },
+    { { "eval-only", "true" }, "predict", "true", "training, and eval-only is true" },
 };
 
 static void refuses_keys_that_nothing_of_the_run_reads(void **state)

@@ -278,6 +278,7 @@ shows expert-ffn '^sizes of the command line: ' --expert-ffn 512
 before=()
 shows list '^deepseek-v3$' --list
 shows score '^ptdp-0001,tflops_per_gpu,' --score "$source_dir/tests/golden/plan_rows.csv"
+shows check 'absent/predicted.json: there is no such file, so nothing was predicted: train with --predict' --check absent # more: test_plan_check.sh
 shows help '^usage: lockstep plan' --help
 
 gunzip -c "$source_dir/tests/golden/moby-dick-excerpt.txt.gz" >whale.txt

@@ -404,6 +404,7 @@ shows dry-run mlp '--dry-run' grep -q '^parameters ' out
 shows ranks-as mlp '--ranks-as threads --inject kill@0:1' grep -q 'would take all ranks with it' err # more: test_train_threads.sh
 shows dump-buckets mlp '--dump-buckets' grep -q '^buckets (' out
 shows json mlp '--json' grep -q '^{"lockstep_train": 1, ' out # more: test_train_json.sh
+shows predict mlp '--predict' grep -q '^prediction: operations timed in ' out # more: test_plan_check.sh
 shows inject mlp '--inject nan@0:2' grep -q 'the loss of rank 0 in step 2 is not finite' err
 shows compare mlp "--compare $at/run" grep -q '^compared with .*: 3 steps and ' out
 refuse inject mlp '--inject nan@0:2+' 64 'which of slow and slow-input may end in +'
