@@ -108,7 +108,7 @@ claim 'the same in JSON' python3 -c '
 import json
 c = json.load(open("out"))
 worst = max(("compute", "data", "exposed"), key=lambda k: abs(c["time"][k]["predicted_s"] - c["time"][k]["measured_s"]))
-assert c["largest_error"] == worst and c["sentence"].startswith("the largest error is in "), c["sentence"]'
+assert c["largest_error"] == worst and c["summary"].startswith("the largest error is in "), c["summary"]'
 
 # --- a plan that is wrong is found, by the term
 python3 - <<'PY'

@@ -245,11 +245,12 @@ static int worst_of(const check *x)
 {
     int worst = COMPUTE;
     for (int i = COMPUTE; i < TIMES; i++)
-        if (shown(x, i) && fabs(x->predicted[i] - x->measured[i]) > fabs(x->predicted[worst] - x->measured[worst])) worst = i;
+        if (shown(x, i) && fabs(x->predicted[i] - x->measured[i]) > fabs(x->predicted[worst] - x->measured[worst]))
+            worst = i;
     return worst;
 }
 
-static void add_sentence(const check *x, ls_text *out)
+static void add_summary(const check *x, ls_text *out)
 {
     const exact *t = first_wrong(x);
     const int i = worst_of(x);
@@ -306,7 +307,7 @@ static void add_text(const check *x, ls_text *out)
     ls_text_add(out, "\n%-24s %16s %16s %11s\n", "rank 0", "predicted", "counted", "error");
     add_exact(x, out);
     ls_text_add(out, "\n");
-    add_sentence(x, out);
+    add_summary(x, out);
     ls_text_add(out, "\n");
 }
 
@@ -314,7 +315,7 @@ static void add_text(const check *x, ls_text *out)
 
 static void add_json(const check *x, ls_text *out)
 {
-    ls_text sentence = { 0 };
+    ls_text summary = { 0 };
     const exact *wrong = first_wrong(x);
     ls_text_add(out, "{\"run\": ");
     ls_json_string(out, x->folder);
@@ -336,11 +337,11 @@ static void add_json(const check *x, ls_text *out)
         ls_json_field(out, "error_pct", error_of((double)t->predicted, (double)t->measured));
         ls_text_add(out, "}");
     }
-    add_sentence(x, &sentence);
-    ls_text_add(out, "],\n \"largest_error\": \"%s\", \"sentence\": ", wrong ? wrong->name : time_key[worst_of(x)]);
-    ls_json_string(out, ls_text_str(&sentence));
+    add_summary(x, &summary);
+    ls_text_add(out, "],\n \"largest_error\": \"%s\", \"summary\": ", wrong ? wrong->name : time_key[worst_of(x)]);
+    ls_json_string(out, ls_text_str(&summary));
     ls_text_add(out, "}\n");
-    ls_text_free(&sentence);
+    ls_text_free(&summary);
 }
 
 /* --- all of it ------------------------------------------------------------------------------------------- */
