@@ -45,18 +45,18 @@ PY
 
 # --- four layers that sleep for 10 ms forward and 20 ms backward each: 8 micro-batches over p stages take (8 + p - 1) of a stage's
 claim 'one rank' run timed.yaml --predict
-claim 'eight micro-batches, one after another: 960 ms' holds '.96 <= t["step_s"] < .96 * 1.04 and t["bubble_s"] == 0'
-claim 'which the run takes, too' holds 'near(m["step"]["predicted_s"], m["step"]["measured_s"], .1)'
+claim 'eight micro-batches, one after another: 960 ms' holds '.96 <= t["step_s"] < .96 * 1.15 and t["bubble_s"] == 0'
+claim 'which the run takes, too' holds 'near(m["step"]["predicted_s"], m["step"]["measured_s"], .15)'
 claim 'with the folder of the run' test -s run/predicted.json
 for p in 2 4; do
     claim "1F1B, $p stages" run timed.yaml -n $p --parallel.pp $p --predict
     claim "$p stages: the closed form of the step and of its bubble" \
-        holds "near(t['step_s'], (8 + $p - 1) * .12 / $p, .04) and near(t['bubble_s'] / t['step_s'], ($p - 1) / (8 + $p - 1), .04)"
+        holds "1 <= t['step_s'] / ((8 + $p - 1) * .12 / $p) < 1.15 and near(t['bubble_s'] / t['step_s'], ($p - 1) / (8 + $p - 1), .1)"
     claim "$p stages: which the run takes, too" \
-        holds "near(m['step']['predicted_s'], m['step']['measured_s'], .15) and near(m['bubble']['predicted_s'], m['bubble']['measured_s'], .35)"
+        holds "near(m['step']['predicted_s'], m['step']['measured_s'], .2) and near(m['bubble']['predicted_s'], m['bubble']['measured_s'], .35)"
 done
 claim 'ranks that sleep need no cores' run timed.yaml -n 8 --parallel.pp 2 --predict
-claim 'eight ranks, two micro-batches of 4 stages each' holds 'near(t["step_s"], (2 + 1) * .06, .1)'
+claim 'eight ranks, two micro-batches of 4 stages each' holds '1 <= t["step_s"] / ((2 + 1) * .06) < 1.15'
 
 # --- a link of 1 MB/s that is known to be one: the bytes of the vector take that long
 cat >slow.json <<'JSON'
@@ -73,6 +73,20 @@ assert 40e3 < moved < 70e3 and abs(p["time"]["exposed_s"] - (moved * 1e-6 + 3e-3
 claim 'memory is exact for ranks that are bound to cores, which choose an algorithm by all cores' holds 'm["exposed"]["measured_s"] > .04'
 claim 'which the run waits for, too' holds 'near(m["exposed"]["predicted_s"], m["exposed"]["measured_s"], .3)'
 export LOCKSTEP_CALIBRATION=none
+
+# --- operations are timed in processor time; ranks on one core have it in turn, and collectives are no computing
+seconds() { # flags of `lockstep sim`: what a rank computes per step, and the step, into $compute and $step
+    read -r compute step < <(OMP_NUM_THREADS=1 timeout -k 5 100 "$lockstep" sim gpt.yaml --json --train.global_batch 16 "$@" 2>err |
+        python3 -c 'import json, sys; j = json.load(sys.stdin); print(j["stages"][0]["compute_s"], j["step_s"])')
+}
+within() { awk "BEGIN { exit !($1 > $2 && $1 < $3) }" || { echo "$1: expected $2 to $3"; cat err; return 1; }; }
+core=$(taskset -cp $$ | sed 's/.*: //; s/[-,].*//')
+seconds -n 1
+alone=$compute
+seconds -n 2 --parallel.tp 2 --parallel.sp true
+claim 'two ranks that divide layers compute half each' within "$(awk "BEGIN { print $compute / $alone }")" .4 .75
+one_core() { taskset -cp "$core" $BASHPID >/dev/null && seconds "$@" && echo "$step"; }
+claim 'four ranks on one core take as long as one with all samples' within "$(awk "BEGIN { print $(one_core -n 4) / $(one_core -n 1) }")" .75 1.35
 
 # --- every axis: memory, calls and bytes are exact
 for layout in '-n 2' '-n 4 --parallel.tp 2 --parallel.sp true' '-n 2 --parallel.cp 2' '-n 4 --parallel.pp 2 --train.micro_batch 2' \
@@ -173,6 +187,14 @@ claim 'sleeping layers: as the prediction has it' sim timed.yaml --parallel.pp 2
 claim 'the closed form again' python3 -c '
 import json
 j = json.load(open("sim.json"))
-assert abs(j["step_s"] - 9 * .06) < .03 and abs(j["bubble"] - 1 / 9) < .01, j'
+assert 1 <= j["step_s"] / (9 * .06) < 1.15 and abs(j["bubble"] - 1 / 9) < .02, j'
 claim 'flags of clusters need one' fails_with 64 '--tflops is about a cluster: add --topology' "$lockstep" sim timed.yaml --tflops 1
+
+# --- layouts at random
+loop() { timeout -k 5 200 "$source_dir/bench/plan-loop" --build "$build" "$@" >out 2>err || { cat out err; return 1; }; }
+claim 'bench/plan-loop' loop --layouts 2 --ranks 4 --steps 4 --seed 3 --parts
+claim 'a line per layout' test "$(grep -cE ' ms +[0-9.]+ ms +[+-][0-9.]+% +yes +[0-9]+%$' out)" = 2
+claim 'mean and worst error of step time' prints '^step time: mean error [0-9.]+ % \(target: 5\), worst [0-9.]+ % \(target: 12\), of 2 layouts$'
+claim 'and that all bytes are exact' prints '^memory by class, calls and bytes of all ranks: exact in all layouts$'
+claim 'too few steps are refused' fails_with 1 'expected at least 1, 1 and 4' "$source_dir/bench/plan-loop" --build "$build" --steps 2
 finish

@@ -277,8 +277,10 @@ static ls_status simulate_here(const options *o, const ls_opts *opts, ls_text *o
     for (size_t i = 0; i < sizeof of_clusters / sizeof *of_clusters; i++)
         if (ls_opts_is_set(opts, of_clusters[i]))
             return ls_fail(LS_USAGE, "--%s is about a cluster: add --topology, which names a preset, a file or local", of_clusters[i]);
-    ls_status st = ls_train_config_check(&o->c, ranks);
-    if (st == LS_OK) st = ls_here_make(&o->c, ranks, ranks, &h);
+    ls_train_config c = o->c;
+    c.json = o->json; /* of two options with this name ours is the one that was read */
+    ls_status st = ls_train_config_check(&c, ranks);
+    if (st == LS_OK) st = ls_here_make(&c, ranks, ranks, &h);
     if (st == LS_OK) st = simulate(o, &h.topo, &h, ranks, out);
     else st = ls_while(st, "timing the model on this machine (with --topology nothing is timed, and no data are read)");
     ls_here_free(&h);

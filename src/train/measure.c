@@ -196,7 +196,7 @@ static void alone(const ls_train_config *c, const ls_plan *p, ls_train_config *o
     out->trace.steps = out->inject = out->compare = "";
     out->model.load = "";
     out->model.init = strcmp(c->model.init, "file") == 0 ? "philox" : c->model.init;
-    out->log.samples = out->json = false;
+    out->log.samples = false;
     out->nproc_per_node = "1";
 }
 
@@ -297,18 +297,37 @@ void ls_measured_free(ls_measured *m)
 
 /* --- answers --------------------------------------------------------------------------------------------- */
 
-/* How alike an operation is; 0: not at all. The name of a kind ends at its sizes. */
+/* The name of a kind ends at its sizes. That of ranks that divide a sequence, cp_attention, ends as one rank's. */
+static bool same_kind(const char *row, const char *name)
+{
+    const size_t n = strcspn(row, " "), k = strcspn(name, " ");
+    return k >= n && strncmp(name + (k - n), row, n) == 0 && (k == n || name[k - n - 1] == '_');
+}
+
+/* Memory bounds it, and not arithmetic. */
+static bool moves(double flops, double bytes) { return flops < bytes; }
+
+/* How alike an operation is; 0: not at all. */
 static int likeness(const ls_measured_row *r, const ls_op_event *e)
 {
-    const size_t kind = strcspn(e->name, " ");
     if (r->phase != e->phase) return 0;
     const bool same_unit = strcmp(r->unit, unit_name(e)) == 0;
     if (strcmp(r->name, e->name) == 0) return same_unit ? 5 : 4;
-    if (strcspn(r->name, " ") == kind && strncmp(r->name, e->name, kind) == 0) return same_unit ? 3 : 2;
-    return 1;
+    if (same_kind(r->name, e->name)) return same_unit ? 3 : 2;
+    return moves(r->flops, r->bytes) == moves(e->flops, e->bytes);
 }
 
-/* Of all rows that are as alike as the one that is most alike. */
+/* Which part of the rows' operations it is. */
+static double part_of(const ls_op_event *e, double calls, double flops, double bytes, bool known)
+{
+    const bool by_bytes = !known && moves(e->flops, e->bytes);
+    if (!by_bytes && flops > 0 && e->flops > 0) return e->flops / flops;
+    if (bytes > 0 && e->bytes > 0) return e->bytes / bytes;
+    return known ? 1 / calls : 0;
+}
+
+/* Of all rows that are as alike as the one that is most alike. What one rank does not have and computes nothing is a
+ * collective, whose time is that of its messages. */
 ls_measured_time ls_measured_op(const ls_measured *m, const ls_op_event *e)
 {
     int most = 0;
@@ -329,10 +348,9 @@ ls_measured_time ls_measured_op(const ls_measured *m, const ls_op_event *e)
         sum.busy_s += r->takes.busy_s;
         sum.asleep_s += r->takes.asleep_s;
     }
-    if (calls == 0) return sum;
-    const double by_flops = flops > 0 && e->flops > 0 ? e->flops / flops : 0;
-    const double part = by_flops > 0 ? by_flops : bytes > 0 && e->bytes > 0 ? e->bytes / bytes : 1 / calls;
-    return (ls_measured_time){ sum.busy_s * part, most > 1 ? sum.asleep_s / calls : 0 };
+    const bool known = most > 1;
+    if (most == 0 || (!known && !(e->flops > 0))) return (ls_measured_time){ 0, 0 };
+    return (ls_measured_time){ sum.busy_s * part_of(e, calls, flops, bytes, known), known ? sum.asleep_s / calls : 0 };
 }
 
 double ls_measured_update(const ls_measured *m, double elements)

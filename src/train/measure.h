@@ -39,7 +39,8 @@ typedef struct ls_measured {
  * and the failures of a run. */
 ls_status ls_measure(const ls_train_config *c, int ranks, int here, ls_measured *out);
 void ls_measured_free(ls_measured *m);
-/* Of one call. An operation that was not measured is as fast as those of the same kind, else as all of its phase. */
+/* Of one call. An operation that was not measured is as fast as those of the same kind; one of a kind that was not is
+ * as fast as all that memory bounds, or all that arithmetic does. */
 ls_measured_time ls_measured_op(const ls_measured *m, const ls_op_event *e);
 /* Of an optimizer that updates so many elements. */
 double ls_measured_update(const ls_measured *m, double elements);
