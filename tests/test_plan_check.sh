@@ -91,7 +91,7 @@ claim 'four ranks on one core take as long as one with all samples' within "$(aw
 # --- every axis: memory, calls and bytes are exact
 for layout in '-n 2' '-n 4 --parallel.tp 2 --parallel.sp true' '-n 2 --parallel.cp 2' '-n 4 --parallel.pp 2 --train.micro_batch 2' \
     '-n 2 --zero.stage 1' '-n 2 --zero.stage 2' '-n 2 --zero.stage 3 --zero.copy rank' '-n 2 --zero.stage 3' \
-    '-n 2 --parallel.ep 2 --model.name moe --model.n_experts 4 --model.top_k 2 --model.d_expert 64' '-n 2 --ranks-as threads'; do
+    '-n 2 --parallel.ep 2 --model.name moe --model.n_experts 4 --model.top_k 2 --model.d_expert 64' '-n 2 --ranks-as threads' '-n 2 --train.numerics invariant'; do
     # shellcheck disable=SC2086
     claim "$layout" run gpt.yaml $layout --predict
     claim "$layout: exact" holds 'len(c["terms"]) >= 10 * c["world_size"] and {x["rank"] for x in c["terms"]} == set(range(c["world_size"]))'
@@ -144,6 +144,11 @@ cp short.json run/predicted.json
 claim 'too few ranks' refused 65 'run/predicted.json: ranks: expected 2, found 1'
 cp other.json run/predicted.json
 claim 'of another run' refused 65 'run/predicted.json is of 1 ranks, and the run had 2: predict it again'
+cp right.json run/predicted.json
+cp run/comm.json comm.json
+sed -i 's/"memory": /"no_memory": /' run/comm.json
+claim 'a run of an earlier version' refused 65 'run/comm.json: memory: expected a list of 2 ranks, found 0: was it written by this version?'
+cp comm.json run/comm.json
 python3 - <<'PY'
 import json
 x = json.load(open('right.json'))
@@ -162,6 +167,7 @@ run gpt.yaml -n 2 --predict --train.steps 2
 claim 'too few steps' refused 78 'the run has taken 2 steps, and calls are those of all later ones from step 3 on: raise train.steps'
 claim 'a folder alone' fails_with 64 '--check takes the folder of a run, and --json: leave the other options out' "$lockstep" plan llama3-8b --check run
 claim 'what cannot be simulated is refused before the first step' fails_with 78 'while predicting the run (--predict): groups that are parts of an axis (zero.hsdp) cannot be placed: set zero.hsdp 1' "$lockstep" train gpt.yaml -n 4 --zero.stage 1 --zero.hsdp 2 --predict --run.dir no
+claim 'nor bytes that are not known' fails_with 78 'while predicting the run (--predict): ddp.hook powersgd: its bytes change' "$lockstep" train gpt.yaml -n 2 --ddp.hook powersgd --predict --run.dir no
 claim 'and nothing to predict in an evaluation' fails_with 78 'predict belongs to training, and eval-only is true' "$lockstep" train gpt.yaml --eval-only --model.load run --predict
 
 # --- a plan as a configuration of `lockstep sim`

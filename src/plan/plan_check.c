@@ -209,6 +209,9 @@ static ls_status read_all(const char *path, const json_t *j, const json_t *comm,
     LS_TRY(whole(cpath, comm, "steps_before", &before));
     if (size < 1 || size > 65536 || (int)size != k.world_size)
         return ls_fail(LS_BAD_FILE, "%s is of %llu ranks, and the run had %d: predict it again", path, (num)size, k.world_size);
+    if (json_array_size(json_object_get(comm, "memory")) != size)
+        return ls_fail(LS_BAD_FILE, "%s: memory: expected a list of %llu ranks, found %zu: was it written by this version?",
+                       cpath, (num)size, json_array_size(json_object_get(comm, "memory")));
     if (step < before + LS_COMM_STEADY)
         return ls_fail(LS_BAD_CONFIG, "%s: the run has taken %llu steps, and calls are those of all later ones from step %d "
                        "on: raise train.steps", x->folder, (num)(step - before), LS_COMM_STEADY);

@@ -134,8 +134,10 @@ ls_status ls_step_dry_open(const ls_step_dry *s, int stage, ls_train_dry *d)
 {
     ls_world_opts o = ls_train_dry_opts(&s->c);
     o.transport = NULL;
-    o.algo = "halving_doubling,all_to_all=pairwise,broadcast=tree,reduce=tree,gather=linear,scatter=linear,"
-             "barrier=dissemination";
+    o.algo = ls_train_is_invariant(&s->c)
+                 ? "direct" /* which has the order of the binary tree */
+                 : "halving_doubling,all_to_all=pairwise,broadcast=tree,reduce=tree,gather=linear,scatter=linear,"
+                   "barrier=dissemination";
     return ls_train_dry_open(&s->c, &s->mc, stage * (s->ranks / s->plan.size[LS_AXIS_PP]), s->ranks, s->node, &o, d);
 }
 
