@@ -120,6 +120,8 @@ ls_status ls_step_dry_begin(const ls_train_config *c, int ranks, ls_step_dry *ou
     if (mine->model.vocab_size && (!mine->data.path || !*mine->data.path)) mine->data.path = "not read";
     LS_TRY(ls_train_config_check(mine, ranks));
     mine->parallel.order = "pp-dp-ep-cp-tp"; /* what a rank calls does not depend on it */
+    /* Pieces that are not asked for depend on the link between ranks, and here each is on a node of its own. */
+    if (mine->parallel.tp > 1 && !mine->parallel.sp && !mine->parallel.tp_pieces) mine->parallel.tp_pieces = 1;
     LS_TRY(ls_train_plan(mine, ranks, &out->plan));
     LS_TRY(ls_train_model(mine, mine->model.vocab_size ? NULL : &out->source, &out->mc));
     LS_TRY(ls_model_resolve(&out->mc, &out->whole));

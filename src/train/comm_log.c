@@ -67,9 +67,9 @@ typedef struct said {
 static bool spans_stages(const ls_mesh *m, const ls_group *g)
 {
     int first[LS_AXES], other[LS_AXES];
-    ls_mesh_coord(m->size, ls_group_world_rank(g, 0), first);
+    ls_mesh_coord(m->size, m->order, ls_group_world_rank(g, 0), first);
     for (int i = 1; i < ls_group_size(g); i++) {
-        ls_mesh_coord(m->size, ls_group_world_rank(g, i), other);
+        ls_mesh_coord(m->size, m->order, ls_group_world_rank(g, i), other);
         if (other[LS_AXIS_PP] != first[LS_AXIS_PP]) return true;
     }
     return false;
