@@ -5,13 +5,13 @@
  *
  *   T(p) = 2 (tp - 1) (p message + n / (p tp) byte)     least at p = sqrt(n byte / (tp message))
  *
- * This leaves out that a product of few rows is slower per row: a piece has at least FEWEST_ROWS, and there are at
- * most MOST pieces (docs/parallel.md has measurements).
+ * This leaves out that a product of few rows is slower per row, and that a wait costs more where ranks share their
+ * cores with others: a piece has at least FEWEST_ROWS, and there are at most MOST (docs/parallel.md measures more).
  */
 #include "lockstep/place.h"
 
 #define FEWEST_ROWS 64 /* of a piece */
-#define MOST 8
+#define MOST 4
 
 int ls_tp_pieces(const ls_place *p, int64_t rows, size_t nbytes)
 {
