@@ -72,9 +72,11 @@ test: build
 	@$(call NINJA,$(BUILD)) # figures, where their compiler was missing
 	@tools/run-tests $(BUILD) -j $(JOBS)
 
-# Writes src/plan/constants.c; a build follows by itself.
+# Writes src/plan/constants.c (the next build compiles it) and the points and pictures of docs/planner.md. Without ROWS it draws the
+# committed points again.
 fit: build
-	@$(BUILD)/tools/fit_planner $(ROWS) src/plan/constants.c
+	@$(if $(ROWS),$(BUILD)/tools/fit_planner $(ROWS) src/plan/constants.c docs/planner-points.csv)
+	@tools/draw-fit docs/planner-points.csv docs $(if $(ROWS),,--table)
 
 asan tsan: setup
 	@$(call CONFIGURE,build-$@,$@)

@@ -82,4 +82,63 @@ claim 'a fit repeats to the byte' cmp one.c two.c
 claim 'its report, too' cmp one.txt two.txt
 claim 'it writes constants of each stack' test "$(grep -c '/\* megatron-a100 \*/' one.c)" = 1
 claim 'a fit without rows' fails_with 64 'usage: fit_planner' fit
+
+# --- points: what the constants of the other folds predict, one line per row that was used
+points=$source_dir/docs/planner-points.csv
+draw() { "$source_dir/tools/draw-fit" "$@"; }
+differ() { ! cmp -s "$1" "$2"; }
+fit few.csv one.c one.csv >one.txt
+fit few.csv two.c two.csv >two.txt
+claim 'points repeat to the byte' cmp one.csv two.csv
+claim 'one per row that the report counts' test "$(awk 'NR > 1 {n += $3} END {print n}' one.txt)" = "$(($(wc -l <one.csv) - 1))"
+
+# A measurement changes the constants, and not what is predicted for rows of its own fold.
+python3 - few.csv <<'PYTHON'
+import csv, sys
+rows = list(csv.DictReader(open(sys.argv[1])))
+for r in rows:
+    if r["id"] == "vtrain-multi-0101":
+        r["measured_value"] = str(1.3 * float(r["measured_value"]))
+with open("changed.csv", "w", newline="") as f:
+    w = csv.DictWriter(f, list(rows[0]))
+    w.writeheader()
+    w.writerows(rows)
+PYTHON
+fit changed.csv changed.c changed-points.csv >/dev/null
+fold=$(awk -F, '$3 == "vtrain-multi-0101" {print $5}' one.csv)
+claim 'a measurement changes the constants' differ one.c changed.c
+claim 'and the predictions of other folds' differ <(awk -F, -v f="$fold" '$5 != f {print $3, $7}' one.csv) <(awk -F, -v f="$fold" '$5 != f {print $3, $7}' changed-points.csv)
+claim 'no prediction of its own fold' cmp <(awk -F, -v f="$fold" '$5 == f {print $3, $7}' one.csv) <(awk -F, -v f="$fold" '$5 == f {print $3, $7}' changed-points.csv)
+
+# The committed points and the committed intervals are of one fit: percentiles of measured over predicted by family.
+claim 'intervals of constants.c are those of the points' python3 - "$points" "$source_dir/src/plan/constants.c" <<'PYTHON'
+import csv, re, sys
+logs = {}
+for r in csv.DictReader(open(sys.argv[1])):
+    logs.setdefault((r["family"], r["what"][0]), []).append(float(r["measured"]) / float(r["predicted"]))
+def at(v, q):
+    k = min(max((len(v) + 1) * q - 1, 0), len(v) - 1)
+    i = int(k)
+    return v[i] * (v[min(i + 1, len(v) - 1)] / v[i]) ** (k - i)
+found = re.findall(r'\{ "([^"]+)", \'(.)\', ([0-9.]+), ([0-9.]+) \}', open(sys.argv[2]).read())
+assert len(found) == len(logs) > 30, (len(found), len(logs))
+for family, what, low, high in found:
+    v = sorted(logs[family, what])
+    for q, want in ((.05, low), (.95, high)):
+        assert abs(at(v, q) / float(want) - 1) < 2e-4, (family, what, q, at(v, q), want)
+PYTHON
+mkdir drawn
+draw "$points" drawn --table >table.txt
+claim 'as many pictures as are committed' test "$(cd drawn && ls)" = "$(cd "$source_dir/docs" && ls fit-*.svg)"
+for picture in drawn/*; do claim "docs/${picture#drawn/} is what tools/draw-fit draws" cmp "$picture" "$source_dir/docs/${picture#drawn/}"; done
+claim 'a mark per point' test "$(cat drawn/*.svg | grep -o '<use [^>]*y="[0-9.-]*"/>' | wc -l)" = "$(($(wc -l <"$points") - 1))"
+claim 'the pictures are well-formed' python3 -c 'import glob, xml.dom.minidom as m; [m.parse(f) for f in glob.glob("drawn/*.svg")]'
+for picture in drawn/*; do claim "docs/planner.md shows ${picture#drawn/}" grep -q "](${picture#drawn/})" "$source_dir/docs/planner.md"; done
+sed '7s/,[^,]*$/,-1/' "$points" >bad.csv
+claim 'a prediction below 0, with its line' fails_with 1 'bad.csv:7: measured ' draw bad.csv drawn
+sed '1s/fold/part/' "$points" >bad.csv
+claim 'another column' fails_with 1 'expected family,what,id,metric,fold,measured,predicted' draw bad.csv drawn
+sed '2s/^[^,]*/new/' "$points" >bad.csv
+claim 'a family that no picture has' fails_with 1 'no picture has new step: add them to PICTURES' draw bad.csv drawn
+claim 'no points' fails_with 1 'absent.csv: No such file or directory; write it with' draw absent.csv drawn
 finish

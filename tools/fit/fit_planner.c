@@ -1,6 +1,6 @@
 /* fit_planner.c -- fits the planner's constants to published measurements, and reports how well it predicts others.
  *
- *   build/tools/fit_planner ROWS.csv [src/plan/constants.c]
+ *   build/tools/fit_planner ROWS.csv [src/plan/constants.c [docs/planner-points.csv]]
  *
  * Minimizes the mean absolute logarithm of predicted over measured, and how far constants are from what they are
  * expected to be, per stack (a device and its software). Cross-validation: whole configurations are in one of 5 folds;
@@ -37,7 +37,7 @@ typedef struct sample {
     const ls_row *row;
     ls_run run;
     ls_coll_run coll;
-    double seconds, weight; /* measured; of its family */
+    double seconds, weight; /* measured (of memory: bytes); of its family */
     int stack, fold; /* stack MEMORY: no constant of it is fitted */
     double held_out;        /* logarithm of measured over predicted, constants of the other folds */
     double own;             /* the same, constants of all rows */
@@ -182,6 +182,28 @@ static void family_line(const sample *all, int n, const sample *of, ls_text *int
     ls_text_add(intervals, "    { \"%s\", '%c', %.4f, %.4f },\n", of->row->family, *kind_name(of), low, high);
 }
 
+/* Bytes of a row's unit. */
+static double bytes_of(const char *unit)
+{
+    return strcmp(unit, "GB") == 0 ? 1e9 : strcmp(unit, "GiB") == 0 ? 0x1p30 : 1;
+}
+
+/* A line per row: what was measured, and what the constants of the other folds predict. tools/draw-fit reads them. */
+static ls_status write_points(const char *path, const sample *all, int n)
+{
+    ls_text t = { 0 };
+    ls_text_add(&t, "family,what,id,metric,fold,measured,predicted\n");
+    for (int i = 0; i < n; i++) {
+        const sample *s = &all[i];
+        ls_text_add(&t, "%s,%s,%s,%s,%d,%.5g,%.5g\n", s->row->family, kind_name(s), s->row->id, s->row->metric, s->fold,
+                    s->seconds, s->seconds / exp(s->held_out));
+    }
+    ls_status st = ls_text_status(&t);
+    if (st == LS_OK) st = ls_file_write(path, t.p, t.n);
+    ls_text_free(&t);
+    return st;
+}
+
 static void weigh(sample *all, int n)
 {
     for (int i = 0; i < n; i++) {
@@ -242,7 +264,7 @@ int main(int argc, char **argv)
     char *text = NULL;
     size_t bytes = 0;
     int n = 0;
-    if (argc < 2) return fprintf(stderr, "usage: fit_planner ROWS.csv [constants.c]\n"), 64;
+    if (argc < 2) return fprintf(stderr, "usage: fit_planner ROWS.csv [constants.c [points.csv]]\n"), 64;
     if (ls_file_read(argv[1], (size_t)1 << 28, &text, &bytes) < 0 || ls_rows_read(argv[1], text, &rows) < 0)
         return fprintf(stderr, "fit_planner: %s\n", ls_last_error()), 1;
     for (int i = 0; i < rows.n && n < MOST; i++) {
@@ -262,6 +284,8 @@ int main(int argc, char **argv)
                 strncmp(s->row->metric, "fits", 4) == 0) continue;
             s->stack = MEMORY;
             s->own = s->held_out = log(s->row->value / predicted);
+            s->seconds = s->row->value * bytes_of(s->row->unit);
+            s->fold = (int)(ls_row_configuration(s->row) % FOLDS);
             n++;
             continue;
         }
@@ -300,8 +324,8 @@ int main(int argc, char **argv)
         for (int j = 0; j < i && first; j++) first = !same_family(&all[i], &all[j]);
         if (first) family_line(all, n, &all[i], &intervals);
     }
-    if (argc > 2 && write_constants(argv[2], k, all, n, &intervals) < 0) return fprintf(stderr, "fit_planner: %s\n",
-                                                                                ls_last_error()), 1;
+    if ((argc > 2 && write_constants(argv[2], k, all, n, &intervals) < 0) ||
+        (argc > 3 && write_points(argv[3], all, n) < 0)) return fprintf(stderr, "fit_planner: %s\n", ls_last_error()), 1;
     ls_text_free(&intervals);
     free(text);
     ls_rows_free(&rows);
