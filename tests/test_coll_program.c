@@ -171,7 +171,7 @@ static void nothing_depends_on_threads(void **state)
     ls_team_resize(before);
 }
 
-/* Programs of many ranks are woven; where ranks have unequal ones, they are not. */
+/* Programs of many ranks are shared or woven; where ranks have unequal ones, they are neither. */
 static void many_ranks_take_what_the_closed_forms_say(void **state)
 {
     (void)state;
@@ -189,6 +189,88 @@ static void many_ranks_take_what_the_closed_forms_say(void **state)
     }
     is_near("linear", 1 << 16, 1 << 20, simulated("linear", LS_GATHER, 1 << 16, 1, 1, 1 << 20, 0, &net),
             a + 65535 * 16 / b); /* net is LS_DES_FIFO: the way into the root takes one after another */
+}
+
+/* The schedule of each rank as operations that name ranks by number: no program is shared or woven. */
+static void simulate_by_number(const char *algo, int n, size_t S, double gamma, const ls_des_net *net, double *ends)
+{
+    const ls_algo *a = ls_algo_find(algo);
+    double cost[4096] = { 0 };
+    uint32_t ncosts = 1;
+    ls_des_op **program = calloc((size_t)n, sizeof *program);
+    assert_non_null(program);
+    for (int r = 0; r < n; r++) {
+        const ls_shape mine = { .coll = LS_ALL_REDUCE, .rank = r, .size = n, .segments = 1, .nlanes = 1 };
+        ls_sched s = { .shape = mine }; /* not sealed, which would take a minute */
+        assert_int_equal(a->emit(&s, &mine), LS_OK);
+        program[r] = malloc((s.lane[0].n + 1) * sizeof **program);
+        assert_non_null(program[r]);
+        ls_des_op *at = program[r];
+        for (uint32_t i = 0; i < s.lane[0].n; i++) {
+            const ls_step *x = &s.lane[0].step[i];
+            const bool sends = x->kind == LS_STEP_SEND, works = x->kind == LS_STEP_REDUCE;
+            if (x->kind == LS_STEP_COPY) continue; /* takes no time */
+            const ls_slice of = sends ? x->src : x->dst;
+            /* Shares are as even as can be, the first S % n one longer. */
+            const size_t from = of.first, to = from + of.n, more = S % (size_t)n;
+            const size_t length = of.n * (S / (size_t)n) + (to < more ? to : more) - (from < more ? from : more);
+            const double c = sends ? (double)length : x->kind == LS_STEP_RECV ? 0 : gamma * (double)length;
+            uint32_t k = 0;
+            while (k < ncosts && cost[k] != c) k++;
+            if (k == ncosts) cost[ncosts++] = c;
+            assert_true(ncosts < COUNT(cost));
+            *at++ = ls_des_op_of(sends ? LS_DES_SEND : works ? LS_DES_WORK : LS_DES_RECV, works ? 0 : (uint32_t)x->peer, 0,
+                                 k);
+        }
+        *at = ls_des_op_of(LS_DES_END, 0, 0, 0);
+        ls_sched_free(&s);
+    }
+    const ls_des_model m = { .n = (uint32_t)n, .program = (const ls_des_op *const *)program, .cost = cost,
+                             .ncosts = ncosts, .net = *net };
+    ls_des_result r = { .ends_s = ends };
+    if (ls_des_run(&m, &r) != LS_OK) fail_msg("%s", ls_last_error());
+    for (int i = 0; i < n; i++) free(program[i]);
+    free(program);
+}
+
+/* Where shares are even, all ranks of a power of two have one program; unequal ones give a few more. Programs of other
+ * numbers of ranks are woven. Each rank ends at the same time, to the bit. */
+static void shared_and_woven_programs_change_no_bit(void **state)
+{
+    (void)state;
+    static const struct { const char *algo; int n; size_t each, more; double gamma; bool shared; } row[] = {
+        { "halving_doubling", 1 << 16, 100, 0, 0, true },
+        { "halving_doubling", 1 << 16, 100, 0, 1e-10, true },
+        { "halving_doubling", 1 << 16, 0, 21845, 0, true }, /* two ranks of three have an empty share */
+        { "halving_doubling", 1 << 16, 0, 21845, 1e-9, true },
+        { "halving_doubling", 70000, 100, 3, 1e-10, false },
+        { "recursive_doubling", 1 << 16, 100, 5, 1e-10, true }, /* always the whole vector */
+        { "recursive_doubling", 66000, 100, 0, 1e-10, false },
+    };
+    for (size_t i = 0; i < COUNT(row); i++) {
+        const int n = row[i].n;
+        double *want = malloc(2 * (size_t)n * sizeof *want);
+        assert_non_null(want);
+        const ls_shape any = { .coll = LS_ALL_REDUCE, .size = n, .segments = 1, .nlanes = 1 };
+        const size_t S = (size_t)n * row[i].each + row[i].more;
+        const ls_des_net net = { .latency_s = 1e-6, .bytes_per_s = 1e9, .sharing = i % 2 ? LS_DES_FIFO : LS_DES_FREE };
+        ls_coll_program p;
+        ls_des_model m;
+        ls_des_result r = { .ends_s = want + n };
+        if (ls_coll_program_create(ls_algo_find(row[i].algo), &any, S, row[i].gamma, &p) != LS_OK)
+            fail_msg("%s", ls_last_error());
+        if (p.flips != row[i].shared) fail_msg("%s over %d ranks: shared %d", row[i].algo, n, p.flips);
+        assert_int_equal(p.log2_stride, row[i].shared ? 0 : 6);
+        ls_coll_program_model(&p, &m);
+        m.net = net;
+        if (ls_des_run(&m, &r) != LS_OK) fail_msg("%s: %s", row[i].algo, ls_last_error());
+        simulate_by_number(row[i].algo, n, S, row[i].gamma, &net, want);
+        for (int k = 0; k < n; k++)
+            if (want[k] != want[n + k])
+                fail_msg("%s: rank %d ends at %.17g s, expected %.17g", row[i].algo, k, want[n + k], want[k]);
+        ls_coll_program_free(&p);
+        free(want);
+    }
 }
 
 static void every_message_is_there(void **state)
@@ -223,6 +305,7 @@ int main(void)
         cmocka_unit_test(agrees_with_the_other_simulator),
         cmocka_unit_test(nothing_depends_on_threads),
         cmocka_unit_test(many_ranks_take_what_the_closed_forms_say),
+        cmocka_unit_test(shared_and_woven_programs_change_no_bit),
         cmocka_unit_test(every_message_is_there),
         cmocka_unit_test(what_ranks_do_in_mapped_memory_is_refused),
     };

@@ -508,6 +508,56 @@ static void folding_changes_no_bit(void **state)
                 }
 }
 
+/* Along one axis of a cube after the other. Some ranks begin later, so that the others end at other times. */
+static void flipped_bits_name_the_ranks_that_numbers_name(void **state)
+{
+    (void)state;
+    enum { BITS = 5, N = 1 << BITS };
+    static ls_des_op cube[2][2 * BITS + 2], own[N][2 * BITS + 2];
+    const ls_des_op *together[N], *apart[N];
+    double pace[N], until[2][N];
+    for (uint32_t r = 0; r < N; r++) {
+        ls_des_op *a = cube[r % 3 == 0], *b = own[r];
+        *a++ = *b++ = WORK(r % 3 == 0 ? C2 : C1);
+        for (uint32_t d = 1; d < N; d *= 2) {
+            *a++ = SEND(d, 0, C100);
+            *b++ = SEND(r ^ d, 0, C100);
+            *a++ = RECV(d, 0, C4);
+            *b++ = RECV(r ^ d, 0, C4);
+        }
+        *a = *b = END;
+        together[r] = cube[r % 3 == 0];
+        apart[r] = own[r];
+        pace[r] = 1 + .25 * (r % 7);
+    }
+    for (int how = LS_DES_FREE; how <= LS_DES_FAIR; how++)
+        for (int slow = 0; slow < 2; slow++) {
+            ls_des_model m = model_of(N, together, flat);
+            ls_des_result r = { .ends_s = until[0] };
+            m.net.sharing = (ls_des_sharing)how;
+            m.flips = true;
+            m.pace = slow ? pace : NULL;
+            assert_int_equal(ls_des_run(&m, &r), LS_OK);
+            m.program = apart;
+            m.flips = false;
+            r.ends_s = until[1];
+            assert_int_equal(ls_des_run(&m, &r), LS_OK);
+            assert_memory_equal(until[0], until[1], sizeof until[0]);
+        }
+    /* Two pairs of a fast and a slow one. */
+    const ls_des_op pair[] = { WORK(C1), SEND(2, 0, C100), RECV(2, 0, C4), END };
+    const ls_des_op other[] = { WORK(C2), SEND(2, 0, C100), RECV(2, 0, C4), END };
+    const ls_des_op *const four[] = { pair, pair, other, other };
+    ls_des_model m = model_of(4, four, flat);
+    ls_des_folded f;
+    m.flips = true;
+    const double whole = run(&m);
+    assert_int_equal(ls_des_fold(&m, &f), LS_OK);
+    assert_int_equal(f.model.n, 2);
+    assert_true(run(&f.model) == whole);
+    ls_des_folded_free(&f);
+}
+
 /* A rank that sends to two of a class is in no class with what it would send once. */
 static void what_cannot_be_folded_is_not(void **state)
 {
@@ -628,6 +678,7 @@ int main(void)
         cmocka_unit_test(links_that_fail_carry_nothing_until_they_are_back),
         cmocka_unit_test(jitter_follows_from_the_seed_alone),
         cmocka_unit_test(folding_changes_no_bit),
+        cmocka_unit_test(flipped_bits_name_the_ranks_that_numbers_name),
         cmocka_unit_test(what_cannot_be_folded_is_not),
         cmocka_unit_test(says_what_is_wrong),
         cmocka_unit_test(tells_of_each_operation_once),

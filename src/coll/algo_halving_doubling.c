@@ -20,6 +20,7 @@
  */
 #include "coll/algos.h"
 #include "coll/core.h"
+#include "coll/put.h"
 
 /* Partners exchange halves of their blocks. Of an all_reduce the last block is one
  * message; else its shares come one by one, because they complete on different
@@ -33,8 +34,8 @@ static ls_status halve(ls_sched *o, const ls_shape *s, const ls_core *c, int seg
         while (mine.n > 0 || theirs.n > 0) {
             ls_slice out = { theirs.buf, theirs.first, theirs.n < one ? theirs.n : one };
             ls_slice in = { mine.buf, mine.first, mine.n < one ? mine.n : one };
-            if (out.n > 0) LS_TRY(ls_sched_send(o, lane, peer, out));
-            if (in.n > 0) LS_TRY(ls_sched_recv_reduce(o, lane, peer, in));
+            if (out.n > 0) LS_TRY(ls_put_send(o, lane, peer, out));
+            if (in.n > 0) LS_TRY(ls_put_recv_reduce(o, lane, peer, in));
             theirs.first += out.n, theirs.n -= out.n;
             mine.first += in.n, mine.n -= in.n;
         }

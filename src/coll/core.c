@@ -1,7 +1,7 @@
 /* core.c -- virtual ranks, their shares, and passing them round by doubling. */
 #include "coll/core.h"
 
-#include "coll/algos.h"
+#include "coll/put.h"
 
 ls_core ls_core_of(const ls_shape *s)
 {
@@ -13,24 +13,12 @@ ls_core ls_core_of(const ls_shape *s)
     return c;
 }
 
-int ls_core_rank(const ls_core *c, int v) { return v < c->extra ? 2 * v + 1 : v + c->extra; }
-
-/* The first of the ranks that virtual rank v stands for; of v = power the number of ranks. */
-static int first_rank(const ls_core *c, int v) { return v < c->extra ? 2 * v : v + c->extra; }
-
-ls_slice ls_core_shares(const ls_shape *s, const ls_core *c, int first, int n, int seg)
-{
-    int a = first_rank(c, first), b = first_rank(c, first + n);
-    if (s->coll != LS_ALL_REDUCE) return ls_shares(s, a, b - a);
-    return (ls_slice){ LS_BUF_OUT, (uint32_t)(seg * s->size + a), (uint32_t)(b - a) };
-}
-
 ls_status ls_core_double(ls_sched *o, const ls_shape *s, const ls_core *c, int seg, int lane)
 {
     for (int d = 1; d < c->power; d *= 2) {
         int block = c->v & ~(d - 1), peer = ls_core_rank(c, c->v ^ d);
-        LS_TRY(ls_sched_send(o, lane, peer, ls_core_shares(s, c, block, d, seg)));
-        LS_TRY(ls_sched_recv(o, lane, peer, ls_core_shares(s, c, block ^ d, d, seg)));
+        LS_TRY(ls_put_send(o, lane, peer, ls_core_shares(s, c, block, d, seg)));
+        LS_TRY(ls_put_recv(o, lane, peer, ls_core_shares(s, c, block ^ d, d, seg)));
     }
     return LS_OK;
 }

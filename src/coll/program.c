@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/compiler.h"
 #include "base/env.h"
 #include "base/team.h"
 #include "coll/layout.h"
@@ -14,6 +15,7 @@
 #define LOG2_WOVEN 6
 #define MANY  (1 << 16) /* ranks from which on they are */
 #define TABLE 1024u /* of costs that are looked up without a search */
+#define ALIKE 16    /* different programs of a piece up to which its ranks share them */
 
 /* Costs that a piece uses; at the end all pieces share one table. */
 typedef struct costs {
@@ -21,13 +23,30 @@ typedef struct costs {
     uint32_t n, room, slot[TABLE];
 } costs;
 
+/* A program that ranks share: a rank has it if its steps do the same, and name ranks that differ from it in the same
+ * bits. */
+typedef struct shared_step {
+    ls_step_kind kind;
+    uint32_t flip;
+    size_t amount; /* elements that are sent or added */
+} shared_step;
+
+typedef struct shared {
+    shared_step *step; /* owned: [n] */
+    uint32_t n;
+    size_t first;      /* of its operations, in the piece's */
+    uint64_t messages;
+} shared;
+
 typedef struct piece {
     ls_des_op *op; /* owned, until all are done */
     size_t n, room;
     size_t *first; /* owned: of each process */
     costs cost;
     ls_des_op *scratch; /* owned */
-    bool uneven;   /* weaving would take too much memory */
+    bool uneven;   /* weaving would take too much memory; or ranks have too many programs to share them */
+    shared *alike; /* owned: [ALIKE]; NULL: ranks do not share programs */
+    int nalike, last; /* last: that a rank had */
     uint64_t messages;
     ls_status st;
     char why[256];
@@ -38,7 +57,7 @@ typedef struct maker {
     const ls_shape *any;
     const ls_layout *layout;
     double gamma;
-    bool weaves;
+    bool weaves, shares;
     piece *piece; /* owned */
 } maker;
 
@@ -87,6 +106,8 @@ static void piece_free(piece *p)
     free(p->first);
     free(p->cost.value);
     free(p->scratch);
+    for (int i = 0; i < p->nalike; i++) free(p->alike[i].step);
+    free(p->alike);
     *p = (piece){ 0 };
 }
 
@@ -140,13 +161,18 @@ static ls_status step(const maker *m, piece *to, const ls_sched *s, int lane, co
 }
 
 /* Emits into s, which is used again and again. */
-static ls_status rank(const maker *m, piece *to, ls_sched *s, int r, size_t *first)
+static ls_status emit(const maker *m, ls_sched *s, int r)
 {
     s->shape = *m->any;
     s->shape.rank = r;
     memset(s->nchunks, 0, sizeof s->nchunks);
     for (int l = 0; l < s->shape.nlanes; l++) s->lane[l].n = 0;
-    LS_TRY(m->a->emit(s, &s->shape));
+    return m->a->emit(s, &s->shape);
+}
+
+static ls_status rank(const maker *m, piece *to, ls_sched *s, int r, size_t *first)
+{
+    LS_TRY(emit(m, s, r));
     for (int l = 0; l < s->shape.nlanes; l++) {
         first[l] = to->n;
         for (uint32_t i = 0; i < s->lane[l].n; i++) LS_TRY(step(m, to, s, l, &s->lane[l].step[i]));
@@ -154,6 +180,67 @@ static ls_status rank(const maker *m, piece *to, ls_sched *s, int r, size_t *fir
     }
     return LS_OK;
 }
+
+/* --- programs that ranks share ---------------------------------------------------------------------------- */
+
+static LS_ALWAYS_INLINE shared_step shared_of(const maker *m, int r, const ls_step *a)
+{
+    const bool adds = (a->kind == LS_STEP_RECV_REDUCE || a->kind == LS_STEP_REDUCE) && m->gamma > 0;
+    return (shared_step){ a->kind, a->peer < 0 ? 0 : (uint32_t)(a->peer ^ r),
+                          a->kind == LS_STEP_SEND ? ls_layout_count(m->layout, a->src)
+                              : adds ? ls_layout_count(m->layout, a->dst) : 0 };
+}
+
+static bool is_alike(const maker *m, int r, const ls_lane *l, const shared *x)
+{
+    if (l->n != x->n) return false;
+    for (uint32_t i = 0; i < x->n; i++) {
+        const shared_step a = shared_of(m, r, &l->step[i]), *b = &x->step[i];
+        if (a.kind != b->kind || a.flip != b->flip || a.amount != b->amount) return false;
+    }
+    return true;
+}
+
+static ls_status add_alike(const maker *m, piece *to, const ls_sched *s, int r)
+{
+    const ls_lane *l = &s->lane[0];
+    const uint64_t before = to->messages;
+    if (to->nalike == ALIKE) {
+        to->uneven = true;
+        return LS_OK;
+    }
+    shared *x = &to->alike[to->nalike];
+    *x = (shared){ .step = malloc(((size_t)l->n + 1) * sizeof *x->step), .first = to->n };
+    if (!x->step) return ls_fail(LS_NO_MEMORY, "a program of %u steps", l->n);
+    to->last = to->nalike++;
+    for (; x->n < l->n; x->n++) {
+        ls_step a = l->step[x->n];
+        x->step[x->n] = shared_of(m, r, &a);
+        if (a.kind == LS_STEP_SUM) to->uneven = true; /* it names all ranks, in their order */
+        if (a.peer >= 0) a.peer ^= r;
+        LS_TRY(step(m, to, s, 0, &a));
+    }
+    x->messages = to->messages - before;
+    to->messages = before;
+    return put(to, LS_DES_END, 0, 0);
+}
+
+/* The rank's program is one that a rank of the piece has, or another. */
+static ls_status rank_alike(const maker *m, piece *to, ls_sched *s, int r, size_t *first)
+{
+    LS_TRY(emit(m, s, r));
+    int i = to->last;
+    if (i >= to->nalike || !is_alike(m, r, &s->lane[0], &to->alike[i]))
+        for (i = 0; i < to->nalike && !is_alike(m, r, &s->lane[0], &to->alike[i]);) i++;
+    to->last = i;
+    if (i == to->nalike) LS_TRY(add_alike(m, to, s, r));
+    if (to->uneven) return LS_OK;
+    *first = to->alike[to->last].first;
+    to->messages += to->alike[to->last].messages;
+    return LS_OK;
+}
+
+/* --- pieces ------------------------------------------------------------------------------------------------ */
 
 /* The programs of the n ranks that were put last, which begin at first[]; shorter ones get more ENDs. */
 static ls_status weave(piece *to, size_t *first, int n)
@@ -180,6 +267,28 @@ static ls_status weave(piece *to, size_t *first, int n)
     return LS_OK;
 }
 
+static ls_status make_ranks(const maker *m, piece *to, ls_sched *s, int begin, int end)
+{
+    const int lanes = m->any->nlanes;
+    for (int r = begin; r < end; r++) {
+        LS_TRY(rank(m, to, s, r, to->first + (size_t)(r - begin) * (size_t)lanes));
+        /* Others of the piece take about as much. */
+        if (r == begin) LS_TRY(reserve(to, (to->n + 1) * (size_t)(end - begin)));
+        const int group = (r - begin) % WOVEN + 1;
+        if (m->weaves && !to->uneven && (group == WOVEN || r == end - 1))
+            LS_TRY(weave(to, to->first + (r - begin) - (group - 1), group));
+    }
+    return LS_OK;
+}
+
+static ls_status make_alike(const maker *m, piece *to, ls_sched *s, int begin, int end)
+{
+    to->alike = calloc(ALIKE, sizeof *to->alike);
+    if (!to->alike) return ls_fail(LS_NO_MEMORY, "the programs of %d ranks", end - begin);
+    for (int r = begin; r < end && !to->uneven; r++) LS_TRY(rank_alike(m, to, s, r, to->first + (r - begin)));
+    return LS_OK;
+}
+
 static void make_piece(void *arg, int64_t i)
 {
     const maker *m = arg;
@@ -189,16 +298,19 @@ static void make_piece(void *arg, int64_t i)
     ls_sched s = { 0 };
     to->first = malloc((size_t)(end - begin) * (size_t)lanes * sizeof *to->first);
     if (!to->first) to->st = ls_fail(LS_NO_MEMORY, "the programs of %d ranks", end - begin);
-    for (int r = begin; to->st == LS_OK && r < end; r++) {
-        to->st = rank(m, to, &s, r, to->first + (size_t)(r - begin) * (size_t)lanes);
-        /* Others of the piece take about as much. */
-        if (to->st == LS_OK && r == begin) to->st = reserve(to, (to->n + 1) * (size_t)(end - begin));
-        const int group = (r - begin) % WOVEN + 1;
-        if (to->st == LS_OK && m->weaves && !to->uneven && (group == WOVEN || r == end - 1))
-            to->st = weave(to, to->first + (r - begin) - (group - 1), group);
-    }
+    else to->st = m->shares ? make_alike(m, to, &s, begin, end) : make_ranks(m, to, &s, begin, end);
     if (to->st < 0) strncpy(to->why, ls_last_error(), sizeof to->why - 1);
     ls_sched_free(&s);
+}
+
+/* Whether all pieces were made as they were to be; if not, nothing is left of them. */
+static bool make_pieces(maker *m, int pieces)
+{
+    bool uneven = false;
+    ls_team_run(make_piece, m, pieces);
+    for (int i = 0; i < pieces; i++) uneven = uneven || (m->piece[i].uneven && m->piece[i].st == LS_OK);
+    for (int i = 0; uneven && i < pieces; i++) piece_free(&m->piece[i]);
+    return !uneven;
 }
 
 /* --- all -------------------------------------------------------------------------------------------------- */
@@ -247,15 +359,17 @@ static ls_status make(maker *m, ls_coll_program *out)
     if (!out->program || !out->memory || !out->room || !m->piece || (m->any->nlanes > 1 && !out->place))
         return ls_fail(LS_NO_MEMORY, "the programs of %zu lanes", n);
     for (size_t i = 0; out->place && i < n; i++) out->place[i] = (uint32_t)(i / (size_t)m->any->nlanes);
-    bool uneven = false;
-    m->weaves = m->any->nlanes == 1 && m->any->size >= MANY;
-    ls_team_run(make_piece, m, out->pieces);
-    for (int i = 0; i < out->pieces; i++) uneven = uneven || m->piece[i].uneven;
-    if (uneven) { /* once more, without */
-        for (int i = 0; i < out->pieces; i++) piece_free(&m->piece[i]);
-        m->weaves = false;
-        ls_team_run(make_piece, m, out->pieces);
+    const bool many = m->any->nlanes == 1 && m->any->size >= MANY;
+    m->shares = many && (m->any->size & (m->any->size - 1)) == 0;
+    if (!m->shares || !make_pieces(m, out->pieces)) {
+        m->shares = false;
+        m->weaves = many;
+        if (!make_pieces(m, out->pieces)) {
+            m->weaves = false;
+            make_pieces(m, out->pieces);
+        }
     }
+    out->flips = m->shares;
     out->log2_stride = m->weaves ? LOG2_WOVEN : 0;
     for (int i = 0; i < out->pieces; i++)
         if (m->piece[i].st < 0) return ls_fail(m->piece[i].st, "%s", m->piece[i].why);
@@ -304,5 +418,5 @@ void ls_coll_program_free(ls_coll_program *p)
 void ls_coll_program_model(const ls_coll_program *p, ls_des_model *out)
 {
     *out = (ls_des_model){ .n = p->n, .program = (const ls_des_op *const *)p->program, .log2_stride = p->log2_stride,
-                           .place = p->place, .cost = p->cost, .ncosts = p->ncosts };
+                           .flips = p->flips, .place = p->place, .cost = p->cost, .ncosts = p->ncosts };
 }

@@ -4,8 +4,9 @@
  * seconds per byte, as many vectors at once (n + 1) / 3 of that (sim.h); copies take no time. A SEND does not wait
  * until its bytes may be overwritten, as if they were copied first.
  *
- * Schedules are emitted one by one and not kept, nor sealed: 2^20 of them take 8 bytes per step. Whether they are right
- * is ls_sched_verify's to say.
+ * Schedules are emitted one by one and not kept, nor sealed: 2^20 of them take 8 bytes per step. Where steps of many
+ * ranks differ only in whom they name, as in an exchange along the axes of a cube, these ranks share one program.
+ * Whether schedules are right is ls_sched_verify's to say.
  */
 #ifndef LS_COLL_PROGRAM_H
 #define LS_COLL_PROGRAM_H
@@ -19,7 +20,8 @@ typedef struct ls_coll_program {
     double *cost;              /* [ncosts]: bytes of messages, seconds of additions */
     uint32_t ncosts;
     uint64_t messages;
-    int log2_stride;           /* of the programs: those of many ranks are woven */
+    int log2_stride;           /* of the programs: those of many ranks are woven, */
+    bool flips;                /* or shared (sim/des.h) */
     ls_des_op **memory;        /* [pieces], */
     size_t *room;              /* of so many operations each */
     int pieces;

@@ -11,14 +11,8 @@
 
 #include "base/compiler.h"
 #include "coll/print.h"
+#include "coll/put.h"
 #include "lockstep/sched.h"
-
-static const ls_slice nothing = { LS_BUF_OUT, 0, 0 };
-
-static bool slice_fits(const ls_sched *s, ls_slice a)
-{
-    return (unsigned)a.buf <= LS_BUF_TMP && a.first <= s->nchunks[a.buf] && a.n <= s->nchunks[a.buf] - a.first;
-}
 
 /* LS_INVALID, with the step in words: they cost as much as all else that is done for a step. */
 static ls_status LS_PRINTF(3, 4) refuse(const ls_sched *s, const ls_step *step, const char *fmt, ...)
@@ -32,24 +26,21 @@ static ls_status LS_PRINTF(3, 4) refuse(const ls_sched *s, const ls_step *step, 
     return ls_fail(LS_INVALID, "rank %d: %s: %s", s->shape.rank, text, why);
 }
 
-static bool is_local(ls_step_kind k) { return k != LS_STEP_SEND && k != LS_STEP_RECV && k != LS_STEP_RECV_REDUCE; }
-
-/* Why a step cannot be added. */
-static LS_COLD ls_status refuse_step(const ls_sched *s, int lane, const ls_step *step)
+ls_status ls_put_refused(const ls_sched *s, int lane, const ls_step *step)
 {
     if (lane < 0 || lane >= s->shape.nlanes || lane >= LS_MAX_LANES)
         return refuse(s, step, "lane %d of %d", lane, s->shape.nlanes);
-    if (!slice_fits(s, step->src) || !slice_fits(s, step->dst))
+    if (!ls_put_fits(s, step->src) || !ls_put_fits(s, step->dst))
         return refuse(s, step, "outside the buffers (in %u, out %u, tmp %u chunks)", s->nchunks[LS_BUF_IN],
                       s->nchunks[LS_BUF_OUT], s->nchunks[LS_BUF_TMP]);
     if (step->dst.buf == LS_BUF_IN && step->dst.n > 0) return refuse(s, step, "in is only read");
-    if (is_local(step->kind) ? step->peer != -1
+    if (ls_put_is_local(step->kind) ? step->peer != -1
                              : step->peer < 0 || step->peer >= s->shape.size || step->peer == s->shape.rank)
         return refuse(s, step, "peer %d of %d ranks", step->peer, s->shape.size);
     return refuse(s, step, "%u chunks into %u", step->src.n, step->dst.n);
 }
 
-static LS_COLD ls_status grow(ls_lane *ln)
+ls_status ls_put_grow(ls_lane *ln)
 {
     const uint32_t cap = ln->cap ? 2 * ln->cap : 16;
     ls_step *p = realloc(ln->step, cap * sizeof *p);
@@ -59,60 +50,39 @@ static LS_COLD ls_status grow(ls_lane *ln)
     return LS_OK;
 }
 
-/* Inlined, so that a step is written once, where it stays: there may be 10^8 of them (program.h). */
-static LS_ALWAYS_INLINE ls_status add(ls_sched *s, int lane, ls_step_kind kind, int peer, ls_slice src, ls_slice dst)
-{
-    const bool local = is_local(kind);
-    if (LS_UNLIKELY(lane < 0 || lane >= s->shape.nlanes || lane >= LS_MAX_LANES || !slice_fits(s, src) ||
-                    !slice_fits(s, dst) || (dst.buf == LS_BUF_IN && dst.n > 0) ||
-                    (local ? peer != -1 : peer < 0 || peer >= s->shape.size || peer == s->shape.rank) ||
-                    ((kind == LS_STEP_COPY || kind == LS_STEP_REDUCE) && src.n != dst.n)))
-        return refuse_step(s, lane, &(ls_step){ .kind = kind, .peer = peer, .src = src, .dst = dst });
-    ls_lane *ln = &s->lane[lane];
-    if (LS_UNLIKELY(ln->n == ln->cap)) LS_TRY(grow(ln));
-    ls_step *to = &ln->step[ln->n++];
-    to->kind = kind;
-    to->peer = peer;
-    to->src = src;
-    to->dst = dst;
-    to->after_send = -1;
-    to->last_reduce = false;
-    return LS_OK;
-}
-
 ls_status ls_sched_send(ls_sched *s, int lane, int peer, ls_slice src)
 {
-    return add(s, lane, LS_STEP_SEND, peer, src, nothing);
+    return ls_put(s, lane, LS_STEP_SEND, peer, src, ls_put_nothing);
 }
 
 ls_status ls_sched_recv(ls_sched *s, int lane, int peer, ls_slice dst)
 {
-    return add(s, lane, LS_STEP_RECV, peer, nothing, dst);
+    return ls_put(s, lane, LS_STEP_RECV, peer, ls_put_nothing, dst);
 }
 
 ls_status ls_sched_recv_reduce(ls_sched *s, int lane, int peer, ls_slice dst)
 {
-    return add(s, lane, LS_STEP_RECV_REDUCE, peer, nothing, dst);
+    return ls_put(s, lane, LS_STEP_RECV_REDUCE, peer, ls_put_nothing, dst);
 }
 
 ls_status ls_sched_copy(ls_sched *s, int lane, ls_slice src, ls_slice dst)
 {
-    return add(s, lane, LS_STEP_COPY, -1, src, dst);
+    return ls_put(s, lane, LS_STEP_COPY, -1, src, dst);
 }
 
 ls_status ls_sched_reduce(ls_sched *s, int lane, ls_slice src, ls_slice dst)
 {
-    return add(s, lane, LS_STEP_REDUCE, -1, src, dst);
+    return ls_put(s, lane, LS_STEP_REDUCE, -1, src, dst);
 }
 
 ls_status ls_sched_sum(ls_sched *s, int lane, ls_slice dst)
 {
-    return add(s, lane, LS_STEP_SUM, -1, nothing, dst);
+    return ls_put(s, lane, LS_STEP_SUM, -1, ls_put_nothing, dst);
 }
 
 ls_status ls_sched_fold(ls_sched *s, int lane, ls_slice dst)
 {
-    return add(s, lane, LS_STEP_FOLD, -1, nothing, dst);
+    return ls_put(s, lane, LS_STEP_FOLD, -1, ls_put_nothing, dst);
 }
 
 static ls_status check_shape(const ls_shape *s)
@@ -184,7 +154,7 @@ static bool ends_complete(const ls_shape *s, uint32_t c)
     return s->coll == LS_REDUCE_SCATTER && c / (uint32_t)s->segments == (uint32_t)s->rank;
 }
 
-/* A sum in OUT is complete if this rank keeps the chunk and nothing writes it
+/* A sum in OUT is complete if this rank keeps the chunk and ls_put_nothing writes it
  * afterwards: what a ring adds to and passes on is overwritten, or not kept. later[chunks]: whether a later step
  * writes a chunk, all 0. */
 static void find_last_reduces(const ls_sched *s, ls_lane *ln, uint32_t *later)

@@ -102,7 +102,7 @@ static ls_status run(const callers *c, const ls_coll_program *p, ls_step_price *
     ls_coll_program_model(p, &m);
     m.n = (uint32_t)c->n;
     m.program = program;
-    m.base = c->base;
+    m.base = c->base; /* a multiple of the members: flipped bits stay in the group, too */
     m.place = c->place;
     m.net = (ls_des_net){ .topo = c->t, .gap = 1, .sharing = LS_DES_FIFO };
     const ls_status st = ls_des_run(&m, &r);

@@ -167,7 +167,7 @@ static void offer(sim *x, uint32_t p, uint32_t to, ls_des_op a, bool in_turn)
 static LS_ALWAYS_INLINE void send(sim *x, uint32_t p, ls_des_op a, bool in_turn)
 {
     const ls_des_model *m = x->m;
-    const uint32_t to = ((m->base ? m->base[p] : 0) + a.who) & 0x1fffffffu;
+    const uint32_t to = ls_des_peer(m, p, a);
     process *q = &x->p[p];
     if (LS_UNLIKELY(to >= m->n || a.cost >= m->ncosts)) {
         refuse(x, p, to >= m->n ? "process" : "cost", to >= m->n ? to : a.cost, to >= m->n ? m->n : m->ncosts);
@@ -258,7 +258,7 @@ static LS_ALWAYS_INLINE void run(sim *x, uint32_t p, bool sends, bool in_turn)
             double arrives = q->t;
             if (q->waits == GOT) q->waits = 0;
             else {
-                const uint64_t key = key_of(((m->base ? m->base[p] : 0) + a.who) & 0x1fffffffu, a.via);
+                const uint64_t key = key_of(ls_des_peer(m, p, a), a.via);
                 if (!take(x, q, key, &arrives)) {
                     q->waits = key;
                     return;
@@ -286,7 +286,7 @@ static LS_ALWAYS_INLINE void fetch(const sim *x, uint32_t p)
     const uint32_t n = x->m->n;
     if (p + 2 * AHEAD >= n) return;
     __builtin_prefetch(x->p[p + 2 * AHEAD].op);
-    const uint32_t to = ((x->m->base ? x->m->base[p + AHEAD] : 0) + x->p[p + AHEAD].op->who) & 0x1fffffffu;
+    const uint32_t to = ls_des_peer(x->m, p + AHEAD, *x->p[p + AHEAD].op);
     if (to < n) __builtin_prefetch(&x->p[to]);
 }
 

@@ -34,7 +34,8 @@ typedef enum ls_des_kind { LS_DES_END, LS_DES_WORK, LS_DES_SEND, LS_DES_RECV, LS
 
 /* 8 bytes, since there may be 10^8 of them. */
 typedef struct ls_des_op {
-    uint32_t kind : 3, who : 29; /* process, as an offset from the process's `base` (modulo 2^29); axis of a MEET */
+    uint32_t kind : 3, who : 29; /* process, as an offset from the process's `base` (modulo 2^29) unless the model
+                                  * `flips`; axis of a MEET */
     uint32_t via : 12, cost : 20; /* index into the model's costs */
 } ls_des_op;
 
@@ -81,6 +82,9 @@ typedef struct ls_des_model {
     int log2_stride;                   /* the operations of a program are 2^log2_stride apart, so that those of many
                                         * processes that take the same steps share cache lines */
     const uint32_t *base;              /* [n]; NULL: 0, operations name processes by number */
+    bool flips;                        /* `who` names the process whose number differs from the own one in these bits;
+                                        * base is not read. So ranks that exchange along the axes of a cube share
+                                        * one program */
     const uint32_t *place;             /* [n]: the device of a process; NULL: one each */
     const double *cost;                /* [ncosts]: seconds or bytes, finite and not negative */
     uint32_t ncosts;
@@ -104,6 +108,12 @@ typedef struct ls_des_result {
     uint64_t messages;  /* SENDs among them */
     double *ends_s;     /* [n], the caller's memory or NULL: when each process ends */
 } ls_des_result;
+
+/* Which process an operation of process p names. */
+static inline uint32_t ls_des_peer(const ls_des_model *m, uint32_t p, ls_des_op a)
+{
+    return m->flips ? p ^ a.who : ((m->base ? m->base[p] : 0) + a.who) & 0x1fffffffu;
+}
 
 /* Carries a model out. out->ends_s is read. LS_INVALID: a program names a process, cost or group that is not there,
  * or a number is out of range; LS_INTERNAL: processes wait forever, with the first of them and for whom;

@@ -36,11 +36,6 @@ static uint64_t mix(uint64_t a, uint64_t b)
     return x ^ x >> 32;
 }
 
-static uint32_t target_of(const ls_des_model *m, uint32_t p, ls_des_op a)
-{
-    return ((m->base ? m->base[p] : 0) + a.who) & 0x1fffffffu;
-}
-
 /* --- lists ------------------------------------------------------------------------------------------- */
 
 static bool same(ls_des_op a, ls_des_op b) { return a.kind == b.kind && a.who == b.who && a.via == b.via; }
@@ -103,7 +98,7 @@ static uint64_t color_of(const folder *f, uint32_t p)
     uint64_t c = f->color[p];
     for (uint32_t i = 0; i < l->n; i++) {
         const ls_des_op a = f->named[l->first + i];
-        const uint32_t to = target_of(f->m, p, a);
+        const uint32_t to = ls_des_peer(f->m, p, a);
         if (a.kind == LS_DES_MEET)
             c = mix(c, a.who < f->m->axes ? f->group[f->m->group[(size_t)a.who * f->m->n + p]] : 0);
         else c = mix(c, to < f->m->n ? f->color[to] : 0);
@@ -164,11 +159,12 @@ static bool is_like(const folder *f, uint32_t p)
             if (f->group[group[p]] != f->group[group[q]]) return false;
             continue;
         }
-        const uint32_t to = target_of(m, p, a), there = target_of(m, q, a);
+        const uint32_t to = ls_des_peer(m, p, a), there = ls_des_peer(m, q, a);
         if (to >= m->n || there >= m->n || f->class_of[to] != f->class_of[there]) return false;
         for (uint32_t k = 0; p == q && k < i; k++) { /* of the first; then it holds for those that are like it */
             const ls_des_op b = f->named[l->first + k];
-            if (b.kind == a.kind && b.via == a.via && f->class_of[target_of(m, p, b)] == f->class_of[to]) return false;
+            if (b.kind == a.kind && b.via == a.via && f->class_of[ls_des_peer(m, p, b)] == f->class_of[to])
+                return false;
         }
     }
     return true;
@@ -183,7 +179,7 @@ static ls_des_op *put_program(const folder *f, uint32_t c, ls_des_op *at)
     for (const ls_des_op *a = f->m->program[p];; a++) {
         *at = *a;
         if (a->kind == LS_DES_SEND || a->kind == LS_DES_RECV)
-            at->who = f->class_of[target_of(f->m, p, *a)] & 0x1fffffffu;
+            at->who = f->class_of[ls_des_peer(f->m, p, *a)] & 0x1fffffffu;
         at++;
         if (a->kind == LS_DES_END) return at;
     }
@@ -234,6 +230,7 @@ static ls_status make(folder *f, ls_des_folded *out)
     out->model.n = f->nclasses;
     out->model.program = (const ls_des_op *const *)program;
     out->model.base = NULL;
+    out->model.flips = false;
     out->model.pace = m->pace ? pace : NULL;
     out->model.ngroups = put_groups(f, group, members, color);
     out->model.group = group;
