@@ -219,8 +219,8 @@ static void simulate_by_number(const char *algo, int n, size_t S, double gamma, 
             while (k < ncosts && cost[k] != c) k++;
             if (k == ncosts) cost[ncosts++] = c;
             assert_true(ncosts < COUNT(cost));
-            *at++ = ls_des_op_of(sends ? LS_DES_SEND : works ? LS_DES_WORK : LS_DES_RECV, works ? 0 : (uint32_t)x->peer, 0,
-                                 k);
+            const ls_des_kind kind = sends ? LS_DES_SEND : works ? LS_DES_WORK : LS_DES_RECV;
+            *at++ = ls_des_op_of(kind, works ? 0 : (uint32_t)x->peer, 0, k);
         }
         *at = ls_des_op_of(LS_DES_END, 0, 0, 0);
         ls_sched_free(&s);

@@ -29,11 +29,7 @@ const ls_device_sheet *ls_device_sheet_find(const char *gpu)
     return found;
 }
 
-/* Forward of one layer, or of what a stage has beside layers, split by what limits it. */
-typedef struct part {
-    double products, attention, traffic, tensor, exchange;
-    bool odd; /* kernels of attention do not fuse */
-} part;
+typedef struct ls_layer_part part;
 
 /* A product [M, K] x [K, N] in tiles of 256 x 128, which the device's processors take in waves. */
 static double product(const ls_run *r, const double *k, double M, double N, double K, double bits)
@@ -95,14 +91,15 @@ static double mean_keys(const ls_llm *m)
     return whole * s + (1 - whole) * 2 * w; /* a causal mask halves all of it later */
 }
 
-static void attention(const ls_run *r, const double *k, double M, part *out)
+/* True: its kernels do not fuse. */
+static bool attention(const ls_run *r, const double *k, double M, part *out)
 {
     const ls_llm *m = &r->m;
     const ls_device_sheet *d = r->device;
     const double a = (double)m->heads / (double)r->t, w = head_dim(m), n = mean_keys(m);
     if (r->flash) {
         out->attention = 2 * M * n * a * w / (d->peak16 * d->sustained * k[LS_K_ATTENTION] * w / (w + 32) * 1.25);
-        return;
+        return false;
     }
     /* Kernels of Megatron-LM fuse for multiples of 4 pairs of sequence and head, and tensor cores want multiples of
      * 8. */
@@ -111,10 +108,11 @@ static void attention(const ls_run *r, const double *k, double M, part *out)
     const double t = 4 * M * n * a * w / (d->peak16 * k[LS_K_ATTENTION] * depth) +
         2 * k[LS_K_SCORES] * M * n * a / d->bytes_per_s;
     out->attention = odd ? t * k[LS_K_ODD] : t;
-    out->odd = odd;
+    return odd;
 }
 
-static part layer(const ls_run *r, const double *k, const ls_spans *at, bool dense)
+/* Forward of one layer, split by what limits it. */
+static part layer(const ls_run *r, const double *k, bool dense, bool *odd)
 {
     const ls_llm *m = &r->m;
     const double M = (double)m->seq * (double)r->micro / (double)r->c, h = (double)m->hidden, t = (double)r->t;
@@ -130,7 +128,7 @@ static part layer(const ls_run *r, const double *k, const ls_spans *at, bool den
     } else {
         o.products = product(r, k, M, (a + 2 * kv) * w / t, h, r->bits) + product(r, k, M, h, a * w / t, r->bits);
     }
-    attention(r, k, M, &o);
+    *odd = attention(r, k, M, &o);
     const double along = r->sequence_parallel ? t : 1;
     double passes = 16 * h / along + 4 * (a + 2 * kv) * w / t;
     if (dense || !m->experts) {
@@ -148,19 +146,34 @@ static part layer(const ls_run *r, const double *k, const ls_spans *at, bool den
             o.products += product(r, k, M, wide * fe * (double)m->shared / t, h, r->bits) +
                           product(r, k, M, h, fe * (double)m->shared / t, r->bits);
         passes += M > 0 ? K / t * (k[LS_K_ROUTE] * 2 * h + (m->gated ? 6 : 4) * fe) : 0;
-        if (r->e > 1) {
-            const double bytes = 2 * M / t * K * h * (e - 1) / e, inside = at->experts_in;
-            const double net = 1e9 * k[LS_K_NODE_RATE] / (double)r->per_node * at->exchange_net;
-            const double out = e > inside ? (e - inside) / e : 0;
-            o.exchange =
-                2 * (bytes / (1e9 * k[LS_K_EXCHANGE]) + out * bytes / net);
-        }
     }
     o.traffic = (r->eager ? k[LS_K_EAGER] : 1) * k[LS_K_ELEMENTWISE] * M * passes / r->device->bytes_per_s;
-    o.tensor = (r->async_tensor ? .5 : 1) * 2 * tensor_sum(r, k, at, 2 * M * h);
-    if (r->c > 1) /* keys and values of the other ranks; a part of it hides */
-        o.tensor += (1 - k[LS_K_HIDDEN]) * 4 * ((double)r->c - 1) * M * kv * w / t / context_rate(k, at);
     return o;
+}
+
+/* Collectives of tp and cp in a layer's forward. */
+static double layer_tensor(const ls_run *r, const double *k, const ls_spans *at)
+{
+    const ls_llm *m = &r->m;
+    const double M = (double)m->seq * (double)r->micro / (double)r->c, h = (double)m->hidden, t = (double)r->t;
+    const double kv = (double)(m->kv_heads ? m->kv_heads : m->heads), w = head_dim(m);
+    double o = (r->async_tensor ? .5 : 1) * 2 * tensor_sum(r, k, at, 2 * M * h);
+    if (r->c > 1) /* keys and values of the other ranks; a part of it hides */
+        o += (1 - k[LS_K_HIDDEN]) * 4 * ((double)r->c - 1) * M * kv * w / t / context_rate(k, at);
+    return o;
+}
+
+/* All_to_alls of ep in the forward of a layer with experts. */
+static double layer_exchange(const ls_run *r, const double *k, const ls_spans *at)
+{
+    const ls_llm *m = &r->m;
+    const double M = (double)m->seq * (double)r->micro / (double)r->c, h = (double)m->hidden, t = (double)r->t;
+    const double e = r->e > 1 ? (double)r->e : 1, K = (double)m->topk;
+    if (r->e <= 1) return 0;
+    const double bytes = 2 * M / t * K * h * (e - 1) / e, inside = at->experts_in;
+    const double net = 1e9 * k[LS_K_NODE_RATE] / (double)r->per_node * at->exchange_net;
+    const double out = e > inside ? (e - inside) / e : 0;
+    return 2 * (bytes / (1e9 * k[LS_K_EXCHANGE]) + out * bytes / net);
 }
 
 /* GPU time and the time to launch it: the longer one, rounded where they meet. */
@@ -181,35 +194,54 @@ static double tokens(const ls_run *r) { return (double)r->m.seq * (double)r->mic
 
 static double micro_batches(const ls_run *r) { return (double)r->batch / ((double)r->micro * (double)r->d); }
 
-void ls_layer_cost_of(const ls_run *r, const double *k, ls_layer_cost *o)
+void ls_layer_work_of(const ls_run *r, const double *k, ls_layer_work *o)
 {
     const ls_llm *m = &r->m;
-    const ls_spans at = spans(r);
     const double t = (double)r->t, M = tokens(r), h = (double)m->hidden, bw = r->device->bytes_per_s;
     const double dense = m->experts ? (double)m->dense_layers : (double)m->layers, sparse = (double)m->layers - dense +
         (double)m->mtp;
-    const double L = dense + sparse;
-    const part A = layer(r, k, &at, true), B = m->experts ? layer(r, k, &at, false) : A;
-    const double x = dense / L, y = 1 - x;
-    const double work = x * (A.products + A.traffic) + y * (B.products + B.traffic), att = x * A.attention +
-        y * B.attention;
-    const double tensor = x * A.tensor + y * B.tensor, exchange = x * A.exchange + y * B.exchange;
-    const double cpu = 1e-6 * k[LS_K_LAUNCH] * (1 + k[LS_K_JITTER] * (t - 1)) * (A.odd ? k[LS_K_ODD_LAUNCH] : 1);
-    /* A layer's forward and backward; attention's backward is 2.5 times forward in one kernel. */
-    const double comm = tensor + exchange;
-    const double products = x * A.products + y * B.products, traffic = work - products;
     const double V = (double)m->vocab;
     const double experts = m->experts ? sparse * (double)m->experts * (double)ls_llm_expert_params(m) : 0;
     const double all = (double)ls_llm_params(m), ends = 2 * V * h;
-    *o = (ls_layer_cost){
-        .fwd = launched(work + att + comm, cpu) - comm,
-        .bwd = launched(2 * k[LS_K_BACKWARD] * products + 1.5 * traffic + (r->flash ? 2.5 : 2) * att + comm,
-                        1.5 * cpu) - comm,
-        .products = products, .attention = att, .tensor = tensor, .exchange = exchange,
-        .head = (1 + (double)m->mtp) * (3 * product(r, k, M, V / t, h, 16) + 4 * k[LS_K_LOSS] * M * V / t / bw),
-        .layers = L, .sparse = sparse,
-        .shared = all - experts - (m->tied ? ends / 2 : ends), .expert = experts, .ends = V * h,
+    bool unused;
+    *o = (ls_layer_work){
+        .cost = {
+            .head = (1 + (double)m->mtp) * (3 * product(r, k, M, V / t, h, 16) + 4 * k[LS_K_LOSS] * M * V / t / bw),
+            .layers = dense + sparse, .sparse = sparse,
+            .shared = all - experts - (m->tied ? ends / 2 : ends), .expert = experts, .ends = V * h,
+        },
     };
+    o->dense = layer(r, k, true, &o->odd);
+    o->sparse = m->experts ? layer(r, k, false, &unused) : o->dense;
+}
+
+void ls_layer_cost_with(const ls_run *r, const double *k, const ls_layer_work *work_of, ls_layer_cost *o)
+{
+    const ls_spans at = spans(r);
+    const part A = work_of->dense, B = work_of->sparse;
+    const double t = (double)r->t;
+    const double sparse = work_of->cost.sparse, L = work_of->cost.layers, x = (L - sparse) / L, y = 1 - x;
+    const double work = x * (A.products + A.traffic) + y * (B.products + B.traffic), att = x * A.attention +
+        y * B.attention;
+    const double each = layer_tensor(r, k, &at), one = r->m.experts ? layer_exchange(r, k, &at) : 0;
+    const double tensor = x * each + y * each, exchange = y * one;
+    const double cpu = 1e-6 * k[LS_K_LAUNCH] * (1 + k[LS_K_JITTER] * (t - 1)) *
+        (work_of->odd ? k[LS_K_ODD_LAUNCH] : 1);
+    /* A layer's forward and backward; attention's backward is 2.5 times forward in one kernel. */
+    const double comm = tensor + exchange;
+    const double products = x * A.products + y * B.products, traffic = work - products;
+    *o = work_of->cost;
+    o->fwd = launched(work + att + comm, cpu) - comm;
+    o->bwd = launched(2 * k[LS_K_BACKWARD] * products + 1.5 * traffic + (r->flash ? 2.5 : 2) * att + comm,
+                      1.5 * cpu) - comm;
+    o->products = products, o->attention = att, o->tensor = tensor, o->exchange = exchange;
+}
+
+void ls_layer_cost_of(const ls_run *r, const double *k, ls_layer_cost *o)
+{
+    ls_layer_work w;
+    ls_layer_work_of(r, k, &w);
+    ls_layer_cost_with(r, k, &w, o);
 }
 
 /* Of the last stage: it computes the logits; stages that count them as layers share them. */

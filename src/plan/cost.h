@@ -95,9 +95,19 @@ typedef struct ls_layer_cost {
     double ends;             /* of an embedding or output matrix, likewise */
 } ls_layer_cost;
 
-/* k: constants by ls_constant. The second and third together are the first. */
+/* What does not depend on the place of the groups, either: products, attention and traffic of dense layers and of those
+ * with experts. */
+typedef struct ls_layer_work {
+    struct ls_layer_part { double products, attention, traffic; } dense, sparse;
+    bool odd;             /* kernels of attention do not fuse */
+    ls_layer_cost cost;   /* head, and what comes after it */
+} ls_layer_work;
+
+/* k: constants by ls_constant. The second and the last together are the first; the third and the fourth the second. */
 void ls_step_cost_of(const ls_run *r, const double *k, ls_step_cost *out);
 void ls_layer_cost_of(const ls_run *r, const double *k, ls_layer_cost *out);
+void ls_layer_work_of(const ls_run *r, const double *k, ls_layer_work *out);
+void ls_layer_cost_with(const ls_run *r, const double *k, const ls_layer_work *w, ls_layer_cost *out);
 void ls_step_cost_from(const ls_run *r, const double *k, const ls_layer_cost *l, ls_step_cost *out);
 /* A step is at least this long, whatever the schedule, recomputation, dp's place and ZeRO stage: the products of all
  * micro-batches, and what is fixed. */

@@ -9,7 +9,11 @@
 #include "plan/problem.h"
 #include "plan/stage_memory.h"
 
-enum { LS_SEARCH_ROUND = 128, LS_DIVISORS = 256 /* a number up to LS_TOPO_MOST_DEVICES has at most 240 */ };
+enum {
+    LS_SEARCH_ROUND = 128,
+    LS_DIVISORS = 256,        /* a number up to LS_TOPO_MOST_DEVICES has at most 240, */
+    LS_BATCH_DIVISORS = 2048, /* and one up to 2^31 at most 1536 */
+};
 
 typedef struct ls_search_layers {
     ls_layer_cost cost;
@@ -45,6 +49,8 @@ typedef struct ls_search {
     size_t n, cap;
     int64_t divisor[LS_DIVISORS]; /* of the world */
     int ndivisors;
+    int64_t micro[LS_BATCH_DIVISORS]; /* divisors of the batch */
+    int nmicros;
     ls_search_layers *layer;
     size_t nlayers, caplayers;
     ls_search_stages *stage;

@@ -103,20 +103,20 @@ static double least_memory(const ls_search *s, const ls_layout *l, const ls_sear
                          LS_RESERVED_BYTES);
 }
 
-static ls_status add_node(ls_search *s, const ls_layout *l, uint32_t layer, ls_layouts *out)
+/* r: a run of the node but for its stages and replicas. */
+static ls_status add_node(ls_search *s, const ls_layout *l, ls_run *r, uint32_t layer, ls_layouts *out)
 {
     const ls_search_stages *st = NULL;
-    ls_run r;
     LS_TRY(stages_of(s, l, &st));
     const int64_t n = ls_search_leaves(s, l, st);
     if (n == 0) return LS_OK;
     out->legal += n;
     LS_TRY(grow((void **)&s->nodes, s->n, &s->cap, sizeof *s->nodes));
-    ls_layout_run(&s->b, l, &r);
+    r->p = l->p, r->d = l->d;
     ls_search_node *o = &s->nodes[s->n];
     const double memory = least_memory(s, l, &s->layer[layer]);
     *o = (ls_search_node){ .at = *l, .layers = layer, .too_large = memory > s->b.memory, .order = s->n };
-    o->bound = s->b.q->objective == LS_LEAST_MEMORY ? memory : ls_step_cost_bound(&r, s->b.k, &s->layer[layer].cost);
+    o->bound = s->b.q->objective == LS_LEAST_MEMORY ? memory : ls_step_cost_bound(r, s->b.k, &s->layer[layer].cost);
     s->n++;
     return LS_OK;
 }
@@ -129,39 +129,64 @@ static bool asked(const ls_layout_query *q, const ls_layout *l)
            (!f->d || f->d == l->d);
 }
 
-/* Nodes of t, c, e and d: micro-batches, what of each group shares a node, and stages. */
-static ls_status add_places(ls_search *s, ls_layout l, ls_layouts *out)
+/* Numbers of stages. */
+typedef struct stage_counts { int64_t p[LS_DIVISORS]; int n; } stage_counts;
+
+/* Nodes whose groups have so many ranks of t, c and e in a node. Work and memory of a layer are the same in all
+ * places. */
+static ls_status add_place(ls_search *s, ls_layout l, const stage_counts *legal, const ls_layer_work *work,
+                           const ls_layer_memory *memory, ls_layouts *out)
 {
-    const int64_t in = s->b.node, rest = s->b.q->world / (l.t * l.c);
-    for (l.micro = 1; l.micro <= s->b.q->batch; l.micro++) {
-        if (s->b.q->batch % (l.micro * l.e) != 0 || (s->b.q->fixed.micro && s->b.q->fixed.micro != l.micro)) continue;
-        for (l.t_in = 1; l.t_in <= in; l.t_in++) {
-            if (in % l.t_in != 0 || l.t % l.t_in != 0) continue;
-            for (l.c_in = 1; l.t_in * l.c_in <= in; l.c_in++) {
-                if (in % (l.t_in * l.c_in) != 0 || l.c % l.c_in != 0) continue;
-                for (l.e_in = 1; l.t_in * l.c_in * l.e_in <= in; l.e_in++) {
-                    if (in % (l.t_in * l.c_in * l.e_in) != 0 || l.e % l.e_in != 0) continue;
-                    bool made = false;
-                    for (int i = 0; i < s->ndivisors; i++) {
-                        l.p = s->divisor[i];
-                        l.d = rest / l.p;
-                        if (rest % l.p != 0 || l.d % l.e != 0 || s->b.q->batch % (l.micro * l.d) != 0) continue;
-                        if (!asked(s->b.q, &l) || ls_degrees_refused(&s->b, &l) != LS_REFUSE_NONE) continue;
-                        if (!made) {
-                            ls_run r;
-                            LS_TRY(grow((void **)&s->layer, s->nlayers, &s->caplayers, sizeof *s->layer));
-                            l.d_in = l.p_in = l.v = 1;
-                            ls_layout_run(&s->b, &l, &r);
-                            ls_layer_cost_of(&r, s->b.k, &s->layer[s->nlayers].cost);
-                            ls_layer_memory_of(&r, &s->layer[s->nlayers].memory);
-                            s->nlayers++;
-                            made = true;
-                        }
-                        LS_TRY(add_node(s, &l, (uint32_t)(s->nlayers - 1), out));
-                    }
-                }
+    const int64_t rest = s->b.q->world / (l.t * l.c);
+    ls_run r;
+    LS_TRY(grow((void **)&s->layer, s->nlayers, &s->caplayers, sizeof *s->layer));
+    l.p = legal->p[0], l.d = rest / l.p;
+    ls_layout_run(&s->b, &l, &r);
+    s->layer[s->nlayers].memory = *memory;
+    ls_layer_cost_with(&r, s->b.k, work, &s->layer[s->nlayers].cost);
+    s->nlayers++;
+    for (int i = 0; i < legal->n; i++) {
+        l.p = legal->p[i], l.d = rest / l.p;
+        LS_TRY(add_node(s, &l, &r, (uint32_t)(s->nlayers - 1), out));
+    }
+    return LS_OK;
+}
+
+/* Nodes of t, c, e and the micro-batch: what of each group shares a node, and stages. */
+static ls_status add_places(ls_search *s, ls_layout l, const stage_counts *legal, ls_layouts *out)
+{
+    const int64_t in = s->b.node;
+    ls_layer_work work;
+    ls_layer_memory memory;
+    ls_run r;
+    l.t_in = l.c_in = l.e_in = l.d_in = l.p_in = l.v = 1;
+    l.p = legal->p[0], l.d = s->b.q->world / (l.t * l.c) / l.p;
+    ls_layout_run(&s->b, &l, &r);
+    ls_layer_work_of(&r, s->b.k, &work);
+    ls_layer_memory_of(&r, &memory);
+    for (l.t_in = 1; l.t_in <= in; l.t_in++) {
+        if (in % l.t_in != 0 || l.t % l.t_in != 0) continue;
+        for (l.c_in = 1; l.t_in * l.c_in <= in; l.c_in++) {
+            if (in % (l.t_in * l.c_in) != 0 || l.c % l.c_in != 0) continue;
+            for (l.e_in = 1; l.t_in * l.c_in * l.e_in <= in; l.e_in++) {
+                if (in % (l.t_in * l.c_in * l.e_in) != 0 || l.e % l.e_in != 0) continue;
+                LS_TRY(add_place(s, l, legal, &work, &memory, out));
             }
         }
+    }
+    return LS_OK;
+}
+
+static ls_status add_micro_batches(ls_search *s, ls_layout l, const stage_counts *legal, ls_layouts *out)
+{
+    const int64_t rest = s->b.q->world / (l.t * l.c), batch = s->b.q->batch;
+    for (int i = 0; i < s->nmicros; i++) {
+        stage_counts fit = { .n = 0 };
+        l.micro = s->micro[i];
+        if (s->b.q->fixed.micro && s->b.q->fixed.micro != l.micro) continue;
+        for (int k = 0; k < legal->n; k++)
+            if (batch / l.micro % (rest / legal->p[k]) == 0) fit.p[fit.n++] = legal->p[k];
+        if (fit.n > 0) LS_TRY(add_places(s, l, &fit, out));
     }
     return LS_OK;
 }
@@ -170,25 +195,36 @@ static ls_status add_places(ls_search *s, ls_layout l, ls_layouts *out)
 static ls_status add_degrees(ls_search *s, int64_t t, int64_t c, int64_t e, ls_layouts *out)
 {
     const int64_t rest = s->b.q->world / (t * c);
-    bool any = false;
+    stage_counts legal = { .n = 0 };
     for (int i = 0; i < s->ndivisors; i++) {
         const int64_t p = s->divisor[i];
         const ls_layout l = { .t = t, .c = c, .e = e, .p = p, .d = rest / p };
         if (rest % p != 0 || l.d % e != 0 || !asked(s->b.q, &l)) continue;
         const ls_refusal why = ls_degrees_refused(&s->b, &l);
         out->degrees++;
-        if (why == LS_REFUSE_NONE) out->legal_degrees++;
+        if (why == LS_REFUSE_NONE) legal.p[legal.n++] = p;
         else out->refused[why]++;
-        any |= why == LS_REFUSE_NONE;
     }
-    return any ? add_places(s, (ls_layout){ .t = t, .c = c, .e = e }, out) : LS_OK;
+    out->legal_degrees += legal.n;
+    return legal.n > 0 ? add_micro_batches(s, (ls_layout){ .t = t, .c = c, .e = e }, &legal, out) : LS_OK;
+}
+
+/* Divisors of n, in their order; returns how many. */
+static int divisors_of(int64_t n, int64_t *out, int most)
+{
+    int count = 0;
+    for (int64_t i = 1; i <= n / i; i++)
+        if (n % i == 0 && count < most) out[count++] = i;
+    for (int k = count - 1; k >= 0; k--)
+        if (out[k] != n / out[k] && count < most) out[count++] = n / out[k];
+    return count;
 }
 
 ls_status ls_search_nodes(ls_search *s, ls_layouts *out)
 {
     const int64_t n = s->b.q->world;
-    for (int64_t i = 1; i <= n; i++)
-        if (n % i == 0 && s->ndivisors < LS_DIVISORS) s->divisor[s->ndivisors++] = i;
+    s->ndivisors = divisors_of(n, s->divisor, LS_DIVISORS);
+    s->nmicros = divisors_of(s->b.q->batch, s->micro, LS_BATCH_DIVISORS);
     for (int i = 0; i < s->ndivisors; i++)
         for (int j = 0; j < s->ndivisors; j++)
             for (int k = 0; k < s->ndivisors; k++) {
