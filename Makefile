@@ -28,7 +28,7 @@ help:
 	@echo 'make bench-zero        ZeRO beside DDP: steps, memory                   (ARGS="--passes 3")'
 	@echo 'make bench-zero-hosts  DDP, HSDP and FSDP over two emulated hosts, and their predictions  (needs root)'
 	@echo 'make bench-parallel    ranks that divide layers, sequences, experts, beside PyTorch  (ARGS="--only experts")'
-	@echo 'make bench-plan        the event engine: events per second, 2^20 ranks, a step of 16,384 ranks'
+	@echo 'make bench-plan        planner and simulator beside their targets: speed, closed forms, errors of predictions'
 	@echo 'make bench-ckpt        checkpoints beside dd, memcpy, PyTorch            (ARGS="--turns 1")'
 	@echo 'make labs              claims about distributed training, with their controls, and the exercises of the labs'
 	@echo 'make check             style, floors, system calls, exports, public headers, documentation'
@@ -140,6 +140,10 @@ bench-parallel: build
 
 bench-plan: build
 	@$(BUILD)/bench/bench_sim $(ARGS)
+	@echo
+	@$(BUILD)/bench/bench_plan
+	@echo
+	@tools/draw-fit docs/planner-points.csv --table
 
 bench-ckpt: build
 	@bench/train/build $(BUILD)

@@ -37,7 +37,7 @@ static double product(const ls_run *r, const double *k, double M, double N, doub
     const ls_device_sheet *d = r->device;
     const double peak = bits == 16 ? d->peak16 : bits == 8 ? d->peak8 : d->peak4;
     const double low = r->row_scaled ? k[LS_K_LOW] / 2 : k[LS_K_LOW];
-    const double rate = d->sustained * d->peak16 * pow(peak / d->peak16, low);
+    const double rate = d->sustained * d->peak16 * (bits == 16 ? 1 : pow(peak / d->peak16, low));
     const double tiles = ceil(M / 256) * ceil(N / 128), waves = ceil(tiles / d->sms);
     const double fill = M * N / (tiles * 256 * 128) * tiles / (d->sms * waves);
     const double part_of_peak = k[LS_K_GEMM] * K / (K + k[LS_K_DEPTH]) * pow(fill, k[LS_K_WAVE]);
