@@ -67,6 +67,37 @@ static void agrees_with_the_closed_form_of_gpt(void **state)
     WITHIN(windowed, ls_llm_flops(&w, LS_FLOPS_CAUSAL), 1e-12);
 }
 
+/* Section by section of the papers: projections 4 h w (a + k), scores 4 a w s, gated products 6 h f; experts 6 h fe (K +
+ * shared) and a router 2 h E; a causal mask leaves (s + 1) / 2 of s keys. */
+static void counts_a_layer_as_the_papers_do(void **state)
+{
+    (void)state;
+    const ls_llm m = preset("llama3-8b"), x = preset("mixtral-8x7b"), g = preset("gpt3-175b");
+    const ls_llm v = preset("deepseek-v3");
+    const double h = 4096, w = 128, a = 32, k = 8;
+    WITHIN(ls_llm_layer_flops(&m, true, LS_FLOPS_FULL), 4 * h * w * (a + k) + 4 * a * w * (double)m.seq + 6 * h * 14336,
+           1e-12);
+    WITHIN(ls_llm_layer_flops(&m, true, LS_FLOPS_CAUSAL),
+           4 * h * w * (a + k) + 2 * a * w * (double)(m.seq + 1) + 6 * h * 14336, 1e-12);
+    WITHIN(ls_llm_layer_flops(&x, false, LS_FLOPS_FULL),
+           4 * h * w * (a + k) + 4 * a * w * (double)x.seq + 6 * h * 14336 * 2 + 2 * h * 8, 1e-12);
+    /* Of GPT, s / 6h becomes s / 12h (of s + 1 keys). */
+    const double H = 12288, L = 96;
+    WITHIN(ls_llm_flops(&g, LS_FLOPS_CAUSAL), 72 * L * H * H * (1 + 2049 / (12 * H) + 51200 / (12 * H * L)), 1e-12);
+    /* A window of 1000 of 4096 keys: the first 1000 tokens see 1 to 1000, the others 1000. */
+    ls_llm n = m;
+    n.seq = 4096, n.window = 1000;
+    WITHIN(ls_llm_layer_flops(&n, true, LS_FLOPS_CAUSAL),
+           4 * h * w * (a + k) + 4 * a * w * (1000.0 * 1001 / 2 + 3096 * 1000.0) / 4096 + 6 * h * 14336, 1e-12);
+    /* Latent attention: ranks 1536 and 512, sizes 128, 64 and 128, 128 heads of 7168. */
+    const double latent = 2 * 7168.0 * 1536 + 2 * 1536.0 * 128 * 192 + 2 * 7168.0 * 576 + 2 * 512.0 * 128 * 256 +
+                          2 * 128 * 128 * 7168.0;
+    WITHIN(ls_llm_layer_flops(&v, true, LS_FLOPS_FULL),
+           latent + 2 * (double)v.seq * 128 * 320 + 6 * 7168.0 * 18432, 1e-12);
+    WITHIN(ls_llm_layer_flops(&v, false, LS_FLOPS_FULL),
+           latent + 2 * (double)v.seq * 128 * 320 + 6 * 7168.0 * 2048 * 9 + 2 * 7168.0 * 256, 1e-12);
+}
+
 static void counts_parameters_exactly(void **state)
 {
     (void)state;
@@ -78,6 +109,10 @@ static void counts_parameters_exactly(void **state)
         const ls_llm m = preset(row[i].model);
         assert_int_equal(ls_llm_params(&m), row[i].params);
     }
+    /* L (2 h w (a + k) + 3 h f + 2 h) + 2 V h + h */
+    const ls_llm l = preset("llama3-405b");
+    WITHIN((double)ls_llm_params(&l), 126 * (2.0 * 16384 * 128 * (128 + 8) + 3.0 * 16384 * 53248 + 2 * 16384) +
+           2.0 * 128256 * 16384 + 16384, 0);
     const ls_llm v3 = preset("deepseek-v3"), mixtral = preset("mixtral-8x7b");
     WITHIN((double)ls_llm_params(&v3), 671e9, .001);
     WITHIN((double)ls_llm_active_params(&v3), 37e9, .02);
@@ -89,7 +124,8 @@ static void counts_parameters_exactly(void **state)
            1e-12);
 }
 
-/* Rajbhandari et al. 2020, Figure 1: 7.5 billion parameters over 64 ranks. */
+/* Rajbhandari et al. 2020, Figure 1: 7.5 billion parameters over 64 ranks (the handbook's four formulas, R229): all
+ * replicated, then optimizer, gradients and parameters divided. */
 static void has_the_states_of_zero(void **state)
 {
     (void)state;
@@ -98,6 +134,11 @@ static void has_the_states_of_zero(void **state)
         assert_true(fabs(7.5 * ls_state_bytes(stage, 2, 12, 64) - gb[stage]) <= .05);
     WITHIN(ls_state_bytes(1, 4, 12, 8), 6 + 12.0 / 8, 0);
     WITHIN(ls_state_bytes(0, 4, 12, 1), 18, 0);
+    WITHIN(ls_state_bytes(0, 2, 12, 1), 16, 0);
+    WITHIN(ls_state_bytes(1, 2, 12, 64), 2 + 2 + 12.0 / 64, 0);
+    WITHIN(ls_state_bytes(2, 2, 12, 64), 2 + (2 + 12) / 64.0, 1e-15);
+    WITHIN(ls_state_bytes(3, 2, 12, 64), (2 + 2 + 12) / 64.0, 1e-15);
+    WITHIN(ls_state_bytes(1, 4, 8, 64), 2 + 4 + 8.0 / 64, 0); /* moments in bf16 */
 }
 
 /* Korthikanti et al. 2022, Figure 1 and section 4: 22B, micro-batch 4, 8 ranks along tp: 59.25 GiB without either. */
@@ -110,6 +151,17 @@ static void has_the_activations_of_korthikanti(void **state)
     WITHIN(ls_activation_bytes(&m, 4, 8, true, LS_KEEP_SELECTIVE), 34 * one / 8, 0);
     WITHIN(ls_activation_bytes(&m, 4, 1, false, LS_KEEP_ALL), one * (34 + 5.0 * 64 * 2048 / 6144), 1e-15);
     WITHIN(ls_activation_bytes(&m, 4, 8, true, LS_KEEP_INPUTS), 2 * one / 8, 0);
+    const double scores = 5.0 * 64 * 2048 / 6144;
+    WITHIN(ls_activation_bytes(&m, 4, 8, false, LS_KEEP_ALL), one * (10 + 24 / 8.0 + scores / 8), 1e-15);
+    WITHIN(ls_activation_bytes(&m, 4, 8, true, LS_KEEP_ALL), one / 8 * (34 + scores), 1e-15);
+    WITHIN(ls_activation_bytes(&m, 4, 8, false, LS_KEEP_SELECTIVE), one * (10 + 24 / 8.0), 1e-15);
+    WITHIN(ls_activation_bytes(&m, 4, 8, false, LS_KEEP_INPUTS), 2 * one, 0);
+    /* Outputs of the first of 35 stages of 530B that are released after they were sent: 2 s b h each, 2.73 GB. */
+    assert_true(fabs(ls_pipe_in_flight(LS_PIPE_1F1B, 35, 1, 280, 0) * 2 * 2048 * 20480 / gib - 2.73) <= .005);
+    /* Gated: 6 f in place of 4 f, per token: norms 4 h, 2 w (a + 2 k), 2 a w, 4 a, 4 h. */
+    const ls_llm l = preset("llama3-8b");
+    WITHIN(ls_layer_bytes(&l, 1000, 1, true),
+           1000 * (4 * 4096 + 2 * 128 * (32 + 16) + 2 * 4096 + 4 * 32 + 4 * 4096 + 6 * 14336.0), 1e-15);
     /* The general form, with two dropout masks of a byte per element and without log-sum-exp: 34 s b h. */
     WITHIN(ls_layer_bytes(&m, 4 * 2048, 1, true) + 2 * one - 4 * 64 * 4.0 * 2048, 34 * one, 1e-15);
 }
@@ -121,6 +173,10 @@ static void knows_micro_batches_in_flight(void **state)
     WITHIN(ls_pipe_in_flight(LS_PIPE_1F1B, 8, 1, 64, 3), 5, 0);
     WITHIN(ls_pipe_in_flight(LS_PIPE_1F1B, 8, 1, 2, 0), 2, 0);
     WITHIN(ls_pipe_in_flight(LS_PIPE_INTERLEAVED, 8, 4, 64, 0), 8 * (1 + 7.0 / 32), 1e-15);
+    for (int i = 0; i < 8; i++)
+        WITHIN(ls_pipe_in_flight(LS_PIPE_INTERLEAVED, 8, 4, 64, i), (2 * (8 - i - 1) + 3 * 8 + 1) / 4.0, 1e-15);
+    WITHIN(ls_pipe_in_flight(LS_PIPE_ZB_H1, 8, 1, 64, 3), 8, 0);
+    WITHIN(ls_pipe_in_flight(LS_PIPE_ZB_V, 8, 1, 64, 3), 8, 0);
     WITHIN(ls_pipe_in_flight(LS_PIPE_ZB_H2, 8, 1, 64, 0), 15, 0);
     WITHIN(ls_pipe_in_flight(LS_PIPE_DUALPIPE, 8, 1, 64, 0), 9, 0);
 }
@@ -147,6 +203,17 @@ static void has_the_bubble_rates_of_zero_bubble(void **state)
             if (fabs(got - row[i].rate[f]) > .5001e-4)
                 fail_msg("row %zu, schedule %d: %.6f, published %.4f", i, f, got, row[i].rate[f]);
         }
+    /* Each row of the table of schedules, at F = 3, D = 2.5, W = 2 and hops of 0.25 s: 8 ranks, 2 chunks, 24
+     * micro-batches. T = 7.5. */
+    const ls_pipe_costs c = { 3, 2.5, 2, .25, 8, 2, 24 };
+    WITHIN(ls_pipe_seconds(LS_PIPE_GPIPE, &c), 31 * 7.5 + 14 * .25, 1e-15);
+    WITHIN(ls_pipe_seconds(LS_PIPE_1F1B, &c), 31 * 7.5 + 2 * .25 * (7 * 32 / 8.0 - 1), 1e-15);
+    WITHIN(ls_pipe_seconds(LS_PIPE_INTERLEAVED, &c), 24 * 7.5 + 7 * 7.5 / 2 + (3 * 8 - 2) * .25, 1e-15);
+    WITHIN(ls_pipe_seconds(LS_PIPE_ZB_H1, &c), 24 * 7.5 + 7 * 3.5 + 28 * .25, 1e-15);
+    WITHIN(ls_pipe_seconds(LS_PIPE_ZB_H2, &c), 24 * 7.5 + 7 * 1.5 + 14 * .25, 1e-15);
+    WITHIN(ls_pipe_seconds(LS_PIPE_DUALPIPE, &c), 24 * 7.5 + 3 * (7.5 + 4.5 - 6), 1e-15); /* FB + B - 3 W */
+    const ls_pipe_costs equal = { 2, 2, 2, 0, 8, 2, 24 };
+    WITHIN(ls_pipe_bubble_rate(LS_PIPE_ZB_V, &equal), 0, 0);
     const ls_pipe_costs one = { 1, 1, 1, 5, 1, 1, 7 };
     WITHIN(ls_pipe_seconds(LS_PIPE_1F1B, &one), 21, 0);
 }
@@ -166,13 +233,34 @@ static void has_the_closed_forms_of_collectives(void **state)
     /* The tree's best number of chunks is no worse than its neighbours' and near the square root. */
     const double k = 2 * log2(16), best = ls_coll_seconds(LS_COLL_TREE, LS_ALL_REDUCE, 16, S, a, B);
     for (int C = 1; C < 2000; C++) assert_true(best <= (k + C - 1) * (a + S / (C * B)) * (1 + 1e-12));
-    WITHIN(ls_coll_bus_factor(LS_ALL_REDUCE, 8), 1.75, 0);
+    /* At C = sqrt(S (2 log2 n - 1) / (alpha beta)), as far as C is whole; of large vectors S / beta remains. */
+    const double C = sqrt(S * (k - 1) / (a * B));
+    WITHIN(best, (k + C - 1) * (a + S / (C * B)), 1e-4);
+    WITHIN(ls_coll_seconds(LS_COLL_TREE, LS_ALL_REDUCE, 16, 1e15, a, B), 1e15 / B, 1e-4);
+    WITHIN(ls_coll_seconds(LS_COLL_RING, LS_REDUCE_SCATTER, 4, S, a, B), 3 * (a + S / (4 * B)), 1e-15);
+    WITHIN(ls_coll_seconds(LS_COLL_HALVING, LS_REDUCE_SCATTER, 8, S, a, B), 3 * a + .875 * S / B, 1e-15);
+    WITHIN(ls_coll_seconds(LS_COLL_HALVING, LS_ALL_GATHER, 8, S, a, B), 3 * a + .875 * S / B, 1e-15);
+    WITHIN(ls_coll_seconds(LS_COLL_BRUCK, LS_ALL_GATHER, 6, S, a, B), 3 * a + 5 / 6.0 * S / B, 1e-15);
+    double chain = (double)INFINITY;
+    for (int n = 1; n < 2000; n++) chain = fmin(chain, (8 - 2 + n) * (a + S / (n * B)));
+    WITHIN(ls_coll_seconds(LS_COLL_CHAIN, LS_BROADCAST, 8, S, a, B), chain, 1e-12);
+    /* R228: a ring's rank sends 2 (n - 1) / n of the vector, so without latency its bus bandwidth is the link's. */
+    for (int n = 2; n <= 8; n++) {
+        WITHIN(ls_coll_bus_factor(LS_ALL_REDUCE, n), 2.0 * (n - 1) / n, 1e-15);
+        WITHIN(ls_coll_seconds(LS_COLL_RING, LS_ALL_REDUCE, n, S, 0, B), 2.0 * (n - 1) / n * S / B, 1e-15);
+    }
     WITHIN(ls_coll_bus_factor(LS_REDUCE_SCATTER, 8), .875, 0);
+    WITHIN(ls_coll_bus_factor(LS_ALL_GATHER, 8), .875, 0);
+    WITHIN(ls_coll_bus_factor(LS_ALL_TO_ALL, 8), .875, 0);
+    WITHIN(ls_coll_bus_factor(LS_BROADCAST, 8), 1, 0);
     WITHIN(ls_coll_two_level_seconds(8, 4, S, 3e9, 1e9), 1.75 * S / 3e9 + 1.5 * S / 8e9, 1e-15);
     /* One expert is on one node; as many experts as there are, on every node. */
     WITHIN(ls_expected_nodes(8, 256, 1), 1, 1e-12);
     WITHIN(ls_expected_nodes(8, 256, 256), 8, 1e-12);
-    assert_true(ls_expected_nodes(8, 256, 8) > 5 && ls_expected_nodes(8, 256, 8) < 5.5);
+    /* N (1 - C(E - E / N, K) / C(E, K)) */
+    double none = 1;
+    for (int i = 0; i < 8; i++) none *= (224.0 - i) / (256 - i);
+    WITHIN(ls_expected_nodes(8, 256, 8), 8 * (1 - none), 1e-12);
 }
 
 /* Large messages on 8 devices: bus bandwidths that NVIDIA's maintainers call expected. */
@@ -224,6 +312,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(counts_operations_as_published),
         cmocka_unit_test(agrees_with_the_closed_form_of_gpt),
+        cmocka_unit_test(counts_a_layer_as_the_papers_do),
         cmocka_unit_test(counts_parameters_exactly),
         cmocka_unit_test(has_the_states_of_zero),
         cmocka_unit_test(has_the_activations_of_korthikanti),
