@@ -67,8 +67,8 @@ static void agrees_with_the_closed_form_of_gpt(void **state)
     WITHIN(windowed, ls_llm_flops(&w, LS_FLOPS_CAUSAL), 1e-12);
 }
 
-/* Section by section of the papers: projections 4 h w (a + k), scores 4 a w s, gated products 6 h f; experts 6 h fe (K +
- * shared) and a router 2 h E; a causal mask leaves (s + 1) / 2 of s keys. */
+/* Projections 4 h w (a + k), scores 4 a w s, gated products 6 h f; experts 6 h fe (K + shared) and a router 2 h E; a
+ * causal mask leaves (s + 1) / 2 of s keys. */
 static void counts_a_layer_as_the_papers_do(void **state)
 {
     (void)state;
