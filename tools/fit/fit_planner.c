@@ -153,6 +153,28 @@ static double quantile(const double *v, int n, double q)
     return i + 1 < n ? v[i] + (at - i) * (v[i + 1] - v[i]) : v[i];
 }
 
+/* The 95th percentile of Student's t with so many degrees of freedom: the first by table, then Fisher's expansion. */
+static double student(int freedom)
+{
+    static const double few[] = { 6.314, 2.920, 2.353, 2.132, 2.015 };
+    const double z = 1.645, d = freedom;
+    if (freedom <= 5) return few[freedom > 1 ? freedom - 1 : 0];
+    return z + (z * z * z + z) / (4 * d) + (5 * pow(z, 5) + 16 * z * z * z + 3 * z) / (96 * d * d);
+}
+
+/* Where 90 % of further rows of a family are expected: between its 5th and 95th percentile; and as few configurations
+ * have no percentiles, at least where Student's t says, were its logarithms normal. */
+static void interval(const double *logs, int n, int configurations, double *low, double *high)
+{
+    double mean = 0, square = 0;
+    for (int i = 0; i < n; i++) mean += logs[i] / n;
+    for (int i = 0; i < n; i++) square += (logs[i] - mean) * (logs[i] - mean);
+    const double deviation = n > 1 ? sqrt(square / (n - 1)) : 0;
+    const double spread = student(configurations - 1) * deviation * sqrt(1 + 1.0 / configurations);
+    *low = exp(fmin(quantile(logs, n, .05), mean - spread));
+    *high = exp(fmax(quantile(logs, n, .95), mean + spread));
+}
+
 static const char *kind_name(const sample *s) { return s->stack == MEMORY ? "memory" : kind_of(s->stack) ?
     "collective" : "step"; }
 
@@ -161,21 +183,30 @@ static bool same_family(const sample *a, const sample *b)
     return strcmp(a->row->family, b->row->family) == 0 && strcmp(kind_name(a), kind_name(b)) == 0;
 }
 
+/* The first row of the family that has the configuration of row i. */
+static int first_like(const sample *all, int i)
+{
+    int k = 0;
+    while (!same_family(&all[k], &all[i]) || ls_row_configuration(all[k].row) != ls_row_configuration(all[i].row)) k++;
+    return k;
+}
+
 static void family_line(const sample *all, int n, const sample *of, ls_text *intervals)
 {
     static double error[MOST], logs[MOST];
-    double own = 0, held = 0;
-    int c = 0;
+    double own = 0, held = 0, low, high;
+    int c = 0, configurations = 0;
     for (int i = 0; i < n; i++) {
         if (!same_family(&all[i], of)) continue;
         own += 100 * fabs(exp(-all[i].own) - 1);
         error[c] = 100 * fabs(exp(-all[i].held_out) - 1);
         held += error[c];
         logs[c++] = all[i].held_out;
+        configurations += first_like(all, i) == i;
     }
     qsort(error, (size_t)c, sizeof *error, by_value);
     qsort(logs, (size_t)c, sizeof *logs, by_value);
-    const double low = exp(quantile(logs, c, .05)), high = exp(quantile(logs, c, .95));
+    interval(logs, c, configurations, &low, &high);
     printf("%-20s %-10s %5d %8.2f %8.2f %8.2f %8.2f   %6.3f %6.3f\n", of->row->family, kind_name(of), c, own / c,
            held / c,
            error[c / 2], error[c - 1], low, high);
@@ -192,11 +223,11 @@ static double bytes_of(const char *unit)
 static ls_status write_points(const char *path, const sample *all, int n)
 {
     ls_text t = { 0 };
-    ls_text_add(&t, "family,what,id,metric,fold,measured,predicted\n");
+    ls_text_add(&t, "family,what,id,metric,fold,measured,predicted,configuration\n");
     for (int i = 0; i < n; i++) {
         const sample *s = &all[i];
-        ls_text_add(&t, "%s,%s,%s,%s,%d,%.5g,%.5g\n", s->row->family, kind_name(s), s->row->id, s->row->metric, s->fold,
-                    s->seconds, s->seconds / exp(s->held_out));
+        ls_text_add(&t, "%s,%s,%s,%s,%d,%.5g,%.5g,%d\n", s->row->family, kind_name(s), s->row->id, s->row->metric, s->fold,
+                    s->seconds, s->seconds / exp(s->held_out), first_like(all, i));
     }
     ls_status st = ls_text_status(&t);
     if (st == LS_OK) st = ls_file_write(path, t.p, t.n);
