@@ -17,7 +17,7 @@ claim 'a shorter sequence has fewer operations' test "$(plan llama3-8b --seq 409
 claim '--list names each model' test "$(plan --list | while read -r name; do plan "$name" >/dev/null && echo ok; done | sort -u)" = ok
 claim '--list --json' test "$(plan --list --json | python3 -c 'import json,sys; print(len(json.load(sys.stdin)))')" = "$(plan --list | wc -l)"
 claim 'an unknown model, with the nearest' fails_with 78 'the nearest is llama3-70b' plan lama3-70b
-claim 'no model' fails_with 64 'expected one (a preset, or a config.json), its sizes (--layers ...), or --score FILE' plan
+claim 'no model' fails_with 64 'expected one (a preset, or a config.json), its sizes (--layers ...), --score FILE or --check RUN' plan
 claim 'two queries at once' fails_with 64 '--score takes a file alone' plan llama3-8b --score "$rows"
 
 # --- predictions
