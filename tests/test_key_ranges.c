@@ -51,6 +51,8 @@ static const char *const runs[][26] = {
       "model.n_layer", "1", "model.n_head", "2", "model.d_model", "8", "parallel.cp", "9", "parallel.context", "ulysses-ring" },
     { "model.name", "gpt2", "data.path", "PATH", "data.tokenizer", "byte", "model.vocab_size", "257", "model.seq_len", "8",
       "model.n_layer", "1", "model.n_head", "2", "model.d_model", "8", "parallel.pp", "2" },
+    { "model.name", "gpt2", "data.path", "PATH", "data.tokenizer", "byte", "model.vocab_size", "257", "model.seq_len", "8",
+      "model.n_layer", "1", "model.n_head", "2", "model.d_model", "8", "parallel.tp", "2" },
 };
 
 typedef enum end { TRAINED, REFUSED, OTHER_RUN, BROKEN } end;
@@ -120,6 +122,7 @@ static void attempt(size_t which, const char *key, const char *value, outcome *o
     else if (st == LS_BAD_CONFIG && strstr(why, "belongs to") && strncmp(why, key, strlen(key)) == 0) out->is = OTHER_RUN;
     else if (strstr(why, key) || (st == LS_NO_MEMORY && strstr(why, "are available"))) out->is = REFUSED;
     else if (strncmp(key, "pipeline.", 9) == 0 && strstr(why, "pp is 2; expected 1 to 1")) out->is = REFUSED; /* one rank */
+    else if (strcmp(key, "parallel.tp_pieces") == 0 && strstr(why, "tp is 2; expected 1 to 1")) out->is = REFUSED;
     else if (st == LS_NAN && strncmp(key, "optim.", 6) == 0) out->is = REFUSED; /* trained until it diverged, and says so */
     else out->is = BROKEN;
 }
