@@ -86,7 +86,7 @@ asan tsan: setup
 test-clang: setup
 	@scripts/setup --clang
 	@$(call CONFIGURE,build-clang,clang)
-	@$(call NINJA,build-clang,lockstep_cli $(shell grep -oE '^test_[a-z0-9_]+ ' tests/clang_suites))
+	@$(call NINJA,build-clang,lockstep_cli example_train_single $(shell grep -oE '^test_[a-z0-9_]+ ' tests/clang_suites))
 	@tools/run-tests build-clang -j $(JOBS) --list tests/clang_suites
 
 test-fresh: build
