@@ -159,6 +159,14 @@ resumed() { # a failed run, from its checkpoint, in its own folder
     [ ! -e run/failure.json ]
 }
 claim 'a run that went on in its folder has not failed' resumed
+alone() { # the same where one rank goes on, without a launcher; and without --run.dir
+    rm -rf runs
+    timeout -k 5 100 "$lockstep" train timed.yaml -n 2 --run.name named --checkpoint.every 2 --inject kill@1:4 >train.out 2>&1
+    [ -e runs/named/failure.json ] && [ ! -e /failure.json ] || { cat train.out; return 1; }
+    timeout -k 5 100 "$lockstep" train timed.yaml -n 1 --run.name named --checkpoint.every 2 --checkpoint.resume auto >train.out 2>&1 || { cat train.out; return 1; }
+    [ ! -e runs/named/failure.json ]
+}
+claim 'nor has one that one rank alone went on with' alone
 claim 'a run that fails again' fails 2 protocol 0 --comm.transport fault:tcp,drop@1:25
 claim 'what is broken is said' test "$(echo '{' >run/failure.json; explain run; echo $code; cat err)" = "65
 lockstep explain: error[bad-file]: run/failure.json: line 2: string or '}' expected near end of file"

@@ -45,8 +45,6 @@ typedef struct ls_launch_opts {
                                    filtered_stdout.log in log_dir; NULL: none */
     const char *copy_stderr;    /* the same of stderr */
     const char *events;         /* JSON lines file; NULL: none */
-    const char *failure;        /* file for the failure that ended the job, as failure.json in log_dir; one that an
-                                   earlier job left is removed first. NULL: none */
     const char *lint;           /* file in which ranks note calls for `lockstep run --lint`; NULL: none */
     int prefix_rank;            /* with prefix_cmd != NULL: put a command before this rank */
     const char *prefix_cmd;

@@ -323,7 +323,6 @@ ls_status ls_launch(const ls_launch_opts *o, ls_launch_result *out)
     ls_generations g = { .o = *o, .nproc = o->nproc, .next_nproc = o->nproc, .durable = -1, .snapshot = -1 };
     *out = (ls_launch_result){ .first_rank = -1 };
     ls_status st = check(o);
-    if (st == LS_OK && o->failure) ls_env_get()->unlink(o->failure);
     do {
         ls_generation_begin(&g);
         if (st == LS_OK) st = launch_one(&g, out);

@@ -365,13 +365,18 @@ static void save(const char *path, const ls_text *json)
     env->close_fd(fd);
 }
 
-/* Beside the logs; and of a job that does not go on, where its caller wants it. */
-static void save_json(const ls_job *j, const ls_text *json)
+/* Beside the logs; and of a training that does not go on, in the run's folder, in place of an earlier failure's. */
+static void save_json(const ls_job *j, const char *run, const ls_text *json)
 {
     ls_text path = { 0 };
     if (j->dir) add_json_path(j, &path);
     if (j->dir && !path.failed) save(path.p, json);
-    if (j->o->failure && !j->gens->again) save(j->o->failure, json);
+    if (*run && !j->gens->again) {
+        char here[LS_RUN_DIR_BYTES + 16];
+        snprintf(here, sizeof here, "%s/failure.json", run);
+        ls_env_get()->unlink(here);
+        save(here, json);
+    }
     ls_text_free(&path);
 }
 
@@ -409,9 +414,11 @@ void ls_job_report(ls_job *j, ls_launch_result *out)
         snprintf(out->message, sizeof out->message, "%s", j->message);
         ls_text t = { 0 }, json = { 0 };
         if (!j->o->quiet) write_report(j, host, when, &t);
-        if (j->dir || j->o->failure) {
+        char run[LS_RUN_DIR_BYTES]; /* "": rank 0 is no training, on another host, or has not come so far */
+        ls_run_dir_read(&j->page->run_dir, run);
+        if (j->dir || *run) {
             write_json(j, host, when, code, &json);
-            save_json(j, &json);
+            save_json(j, run, &json);
         }
         ls_console_say(&j->err, ls_text_str(&t), t.n);
         ls_text_free(&t);

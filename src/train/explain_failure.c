@@ -54,14 +54,15 @@ static bool is(const ls_run_failure *f, const char *word) { return strcmp(f->wor
 static void advise(const ls_run_failure *f, const ls_explain_layout *l, char *out, size_t n)
 {
     const int rank = f->rank >= 0 && f->rank < l->size ? f->rank : 0;
+    int beside = 0;
+    for (int r = 0; r < l->size; r++) beside += l->node[r] == l->node[rank];
     const double mib = (double)l->rank[rank].plan.total / (1 << 20);
     if (is(f, "no-memory"))
-        snprintf(out, n, "the plan needs %.1f MiB on rank %d; `lockstep explain zero` has the bytes of each stage, and the message the "
-                         "cheapest change that fits", mib, rank);
+        snprintf(out, n, "the plan needs %.1f MiB on rank %d; `lockstep explain zero` has the bytes of each stage, and "
+                         "`lockstep train --dry-run` the cheapest change that fits", mib, rank);
     else if (is(f, "rank-died") && strcmp(f->signal, "SIGKILL") == 0)
         snprintf(out, n, "SIGKILL without a message is mostly the kernel's, when memory is short: the plan needs %.1f MiB on rank %d, "
-                         "and %d ranks were on its node; `lockstep explain zero` has the bytes of each stage", mib, rank,
-                 l->size / (l->nnodes > 0 ? l->nnodes : 1));
+                         "and %d ranks were on its node; `lockstep explain zero` has the bytes of each stage", mib, rank, beside);
     else if (is(f, "peer-reset") || is(f, "peer-silent") || is(f, "frame-crc") || is(f, "protocol"))
         snprintf(out, n, "look at the link between the two ranks of the message: `lockstep topo links` measures each pair; the other "
                          "ranks only followed");

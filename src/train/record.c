@@ -41,6 +41,13 @@ static ls_status write_prediction(const ls_trainer *t)
 /* What only describes the run must not end it. */
 static void go_on_without(const char *why) { ls_log(LS_LOG_WARN, "%s; training goes on without it", why); }
 
+static void forget(const ls_trainer *t, const char *name)
+{
+    char path[320];
+    snprintf(path, sizeof path, "%s/%s", t->run_dir, name);
+    ls_env_get()->unlink(path);
+}
+
 /* A run that goes on in its folder: metrics of steps that are taken again go, and the checkpoints in it are this run's.
  * */
 static ls_status go_on_in_place(ls_trainer *t)
@@ -48,6 +55,8 @@ static ls_status go_on_in_place(ls_trainer *t)
     char path[400];
     ls_resume_folder(t->c, &t->again, path, sizeof path);
     LS_TRY(ls_rundir_continue(path, t->run_dir, sizeof t->run_dir));
+    forget(t, "failure.json"); /* how an earlier part of the run ended, and what it expected */
+    forget(t, "predicted.json");
     snprintf(path, sizeof path, "%s/metrics.jsonl", t->run_dir);
     LS_TRY(ls_rundir_cut_metrics(path, t->begun));
     LS_TRY(ls_sample_log_cut(t));
