@@ -124,7 +124,7 @@ claim 'config.yaml of such a run can be run again' again
 lm 4 --parallel.tp 2 --parallel.tp_pieces 4 --zero.stage 1 && explain run
 claim 'a run whose products go in pieces' prints ' = tp 2 \(4 pieces\) x dp 2, zero.stage 1$'
 claim 'and that its counters are equal to the plan' prints '^  the counters of all 4 ranks are equal to the plan, group by group$'
-claim 'and what travels beside products' prints '^  tp 0, 1 +all_reduce +leave +17 +[0-9]+ +[0-9]+  beside products: the last piece is exposed$'
+claim 'and what travels beside products' prints '^  tp 0, 1 +all_reduce +leave +17 +[0-9]+ +[0-9]+  in layers beside products: the last piece is exposed$'
 lm 4 --parallel.cp 2 --parallel.context gather && explain run
 claim 'sequences' prints '^  cp +2  0, 1 +tokens: 16 of 32 per sequence +nothing: all of it is on each rank$'
 claim 'why their losses add up' prints 'loss is computed on one rank of cp'

@@ -47,6 +47,12 @@ static ls_status enter_piece(ls_tape *t, struct ls_node *n, ls_range rows)
     return start_rows(e->flight, t, e->tp.ranks, n->out->grad, rows, "enter backward");
 }
 
+static void enter_settle(const struct ls_node *n)
+{
+    const end *e = n->saved;
+    if (e->flight) (void)ls_flight_wait(e->flight); /* what failed first is known */
+}
+
 /* dx = the sum of the ranks' dy. */
 static ls_status enter_backward(ls_tape *t, struct ls_node *n)
 {
@@ -88,6 +94,7 @@ static const ls_tape_op enter_op = {
     .again = share_again,
     .pieces = enter_pieces,
     .piece = enter_piece,
+    .settle = enter_settle,
 };
 static const ls_tape_op leave_op = { .name = "tp_leave", .napplied = 1, .backward_input = leave_backward };
 

@@ -217,6 +217,7 @@ ls_status ls_tape_play(ls_tape *t, ls_tensor *root, ls_tensor *grad, bool borrow
         if (!n->live) continue;
         if (st >= 0 && LS_UNLIKELY(n->unit != t->played_unit)) st = ls_tape_play_unit(t, n->unit);
         if (st >= 0) st = play_node(t, n);
+        if (LS_UNLIKELY(st < 0) && n->op->settle) n->op->settle(n);
         if (n->out->grad) let_go(t, n->out->grad);
         n->out->grad = NULL; /* this op reads it no more */
         n->out->grad_ready = false;

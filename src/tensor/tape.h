@@ -40,6 +40,8 @@ typedef struct ls_tape_op {
      * none before backward_input, from an op that hands_on. */
     int (*pieces)(const struct ls_node *n);
     ls_status (*piece)(ls_tape *t, struct ls_node *n, ls_range rows);
+    /* After a failure, before n->out->grad is given back: waits for what `piece` has started. */
+    void (*settle)(const struct ls_node *n);
     /* It computes the gradient of in[0], where it makes the last contribution to that, in the pieces that the op before
      * it takes. */
     bool hands_on;

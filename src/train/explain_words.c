@@ -113,8 +113,11 @@ const char *ls_explain_when(const ls_explain_layout *l, const ls_explain_rank *r
         { "dispatch", "before the experts: exposed" },
         { "combine", "after the experts: exposed" },
     };
-    if (l->plan.tp_pieces > 1 && (begins(k, "enter") || begins(k, "leave"))) return "beside products: the last piece is exposed";
     const ls_explain_group *g = &r->group[k->group];
+    const bool inside_layers = begins(k, "enter") || begins(k, "leave");
+    if (l->plan.tp_pieces > 1 && inside_layers) return "in layers beside products: the last piece is exposed";
+    if (l->plan.tp_pieces == 0 && !l->plan.sequence_parallel && inside_layers && g->nodes > 1)
+        return "between two products, or in pieces beside them";
     if (g->size == 1) return "one rank: nothing moves";
     if (k->coll == LS_BARRIER) return "around the optimizer: exposed, short";
     if (begins(k, "bucket") || begins(k, "values in")) return when_of_bucket(l, g, k);
