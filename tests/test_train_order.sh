@@ -86,7 +86,7 @@ on_nodes() { # nodes, ranks on each, flags...
     [ -e secret ] || "$lockstep" secret new secret
     for ((k = nodes - 1; k >= 0; k--)); do
         timeout -k 5 90 "$lockstep" run --nnodes "$nodes" --node-rank $k --nproc-per-node "$each" --master-addr 127.0.0.1 --master-port $port \
-            --secret-file secret -- "$lockstep" train gpt2.yaml --run.dir placed "$@" >out.$k 2>err.$k &
+            --secret-file secret -- "$lockstep" train "$model" --run.dir placed "$@" >out.$k 2>err.$k &
         pids+=($!)
     done
     code=0
@@ -96,10 +96,10 @@ on_nodes() { # nodes, ranks on each, flags...
 }
 best() { # nodes, ranks on each, flags...: the order that topo place finds for such nodes
     sed -e "s/^    count: 4/    count: $2/" -e "s/^    count: 2\$/    count: $1/" "$source_dir/recipes/clusters/ethernet-2.yaml" >nodes.yaml
-    timeout -k 5 60 "$lockstep" topo place gpt2.yaml -t ./nodes.yaml "${@:3}" | sed -nE 's/^best +([a-z-]+) .*/\1/p'
+    timeout -k 5 60 "$lockstep" topo place "$model" -t ./nodes.yaml "${@:3}" | sed -nE 's/^best +([a-z-]+) .*/\1/p'
 }
 placed() { python3 -c 'import sys; print(next(l.split(":")[1].split("#")[0].strip().strip("\"") for l in open("placed/config.yaml") if l.strip().startswith("order:")))'; }
-axes=(--parallel.tp 2 --parallel.pp 2)
+model=gpt2.yaml axes=(--parallel.tp 2 --parallel.pp 2)
 on_nodes 2 2 "${axes[@]}"
 claim 'two nodes with the usual order' ends_with 0
 usual=$(end)
@@ -111,6 +111,30 @@ explain placed
 claim 'and the run is explained' ends_with 0
 explain gpt2.yaml --parallel.tp 2 --parallel.cp 2 -n 4 --nodes 2 --parallel.placement auto
 claim 'a configuration is placed as its run' test "$(grep -oE '^  (tp|cp|dp|pp) +2  ' out | tr -dc 'a-z\n' | paste -sd-)" = "$(best 2 2 --parallel.tp 2 --parallel.cp 2)"
+# few tokens and wide matrices: what replicas sum is more than what ranks of tp exchange
+cat >wide.yaml <<YAML
+model: { name: gpt2, n_layer: 2, n_head: 4, d_model: 256, seq_len: 8 }
+data: { name: whale.txt, tokenizer: byte }
+train: { steps: 4, global_batch: 4, eval_every: 0 }
+YAML
+model=wide.yaml
+on_nodes 2 2 --parallel.tp 2
+usual=$(end)
+on_nodes 2 2 --parallel.tp 2 --parallel.placement auto
+claim 'replicas that share a node' ends_with 0
+claim 'in another order than the usual one' test "$(placed)" = tp-dp -a "$(best 2 2 --parallel.tp 2)" = tp-dp
+claim 'with the same bits' test -n "$usual" -a "$(end)" = "$usual"
+explain placed
+claim 'and that run is explained' prints '^  node 0      0 dp0 tp0  \|   1 dp1 tp0$'
+explain wide.yaml --parallel.tp 2 -n 4 --nodes 2 --parallel.placement auto
+claim 'its configuration is placed alike' prints '^  node 0      0 dp0 tp0  \|   1 dp1 tp0$'
 explain gpt2.yaml -n 3 --train.global_batch 6 --nodes 2 --parallel.placement auto
-claim 'nodes of different sizes' says 'nodes'
+claim 'nodes of different sizes' test "$(ends_with 78 && says 'parallel.placement auto: 3 ranks on 2 nodes: expected equally many on each' && echo yes)" = yes
+timeout -k 5 60 "$lockstep" topo place gpt2.yaml -t ethernet-2 --ranks 8 --parallel.tp 2 --parallel.placement auto >out 2>err
+code=$?
+claim 'topo place compares all orders: it takes no auto' test "$(ends_with 78 && says 'parallel.placement auto: a plan has the ranks in an order that is given' && echo yes)" = yes
+LOCKSTEP_SECRET_FILE=secret RANK=0 WORLD_SIZE=3 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29999 timeout -k 5 60 \
+    "$lockstep" train gpt2.yaml --train.global_batch 6 --parallel.placement auto >out 2>err
+code=$?
+claim 'a launcher that does not say how many ranks are on a node' test "$(ends_with 78 && says 'the launcher does not say how many ranks are on each node' && echo yes)" = yes
 finish

@@ -72,9 +72,7 @@ static ls_status check_started(const ls_train_config *c)
 /* This program again, once per rank, with the same arguments. */
 static int spawn(const ls_train_config *c, int nproc, int argc, char **argv)
 {
-    char failure[600];
-    snprintf(failure, sizeof failure, "%.500s/failure.json", c->run.dir);
-    const ls_launch_opts o = { .nproc = nproc, .failure = c->eval_only ? NULL : failure, .timeout_ns = c->comm.timeout,
+    const ls_launch_opts o = { .nproc = nproc, .timeout_ns = c->comm.timeout,
                                .log_dir = *c->log_dir ? c->log_dir : NULL,
                                .events = *c->events ? c->events : NULL, .ranks_answer = true,
                                .max_restarts = (int)c->max_restarts };
@@ -154,12 +152,13 @@ static int train_threads(const ls_train_config *c, ls_opts *o, int nproc)
     return st < 0 ? ls_cli_fail("train", st) : 0;
 }
 
-/* Nodes of the job, by the launcher that has started this rank. */
-static int nodes_here(void)
+/* Nodes of the job, by the launcher that has started this rank; 0: it does not say, or they are of different sizes. */
+static int nodes_here(int size)
 {
-    const char *n = getenv("GROUP_WORLD_SIZE");
-    const long nodes = n ? strtol(n, NULL, 10) : 1;
-    return nodes >= 1 && nodes <= 65536 ? (int)nodes : 1;
+    ls_job_env job;
+    if (ls_job_env_read(&job) < 0) return 0;
+    if (!job.several) return 1;
+    return job.local_size > 0 && size % job.local_size == 0 ? size / job.local_size : 0;
 }
 
 static int train(const ls_train_config *c, ls_opts *o, int argc, char **argv)
@@ -190,7 +189,7 @@ static int train(const ls_train_config *c, ls_opts *o, int argc, char **argv)
         st = check_started(c);
         if (st == LS_OK) st = ls_train_config_check(c, size);
         if (st == LS_OK) st = ls_source_prepare(c);
-        if (st == LS_OK) st = ls_cli_place(o, c, size, nodes_here());
+        if (st == LS_OK) st = ls_cli_place(o, c, size, nodes_here(size));
         if (st < 0) return ls_cli_fail_alike("train", st, argc, argv);
     }
     st = train_here(c, o, rank, size, false);

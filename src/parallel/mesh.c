@@ -18,7 +18,7 @@ ls_status ls_mesh_order_read(const char *text, int order[LS_AXES], int *named)
 {
     int found[LS_AXES], n = 0, at = 0;
     unsigned seen = 0;
-    for (const char *p = text; *p;) {
+    for (const char *p = text;;) {
         char word[16];
         const size_t len = strcspn(p, "-");
         int a = 0;
@@ -30,7 +30,8 @@ ls_status ls_mesh_order_read(const char *text, int order[LS_AXES], int *named)
         if (seen & LS_ALONG(a)) return ls_fail(LS_BAD_CONFIG, "order %s: %s is there twice", text, word);
         seen |= LS_ALONG(a);
         found[n++] = a;
-        p += len + (p[len] == '-');
+        if (!p[len]) break;
+        p += len + 1;
     }
     for (int a = 0; a < LS_AXES; a++)
         if (!(seen & LS_ALONG(a))) order[at++] = a;

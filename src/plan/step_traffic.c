@@ -119,6 +119,9 @@ ls_status ls_step_dry_begin(const ls_train_config *c, int ranks, ls_step_dry *ou
     /* a plan needs no data */
     if (mine->model.vocab_size && (!mine->data.path || !*mine->data.path)) mine->data.path = "not read";
     LS_TRY(ls_train_config_check(mine, ranks));
+    if (strcmp(c->parallel.placement, "auto") == 0)
+        return ls_fail(LS_UNSUPPORTED, "parallel.placement auto: a plan has the ranks in an order that is given: leave it out; "
+                       "`lockstep topo place` compares all orders");
     mine->parallel.order = "pp-dp-ep-cp-tp"; /* what a rank calls does not depend on it */
     /* Pieces that are not asked for depend on the link between ranks, and here each is on a node of its own. */
     if (mine->parallel.tp > 1 && !mine->parallel.sp && !mine->parallel.tp_pieces) mine->parallel.tp_pieces = 1;

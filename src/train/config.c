@@ -202,7 +202,8 @@ const ls_opt ls_train_opts[] = {
     { "parallel.order", LS_OPT_STRING, AT(parallel.order), "pp-dp-ep-cp-tp", NULL,
       "axes of the mesh, the slowest first: ranks along the last one are neighbours. Axes of one rank may be left out", 0, NULL },
     { "parallel.placement", LS_OPT_CHOICE, AT(parallel.placement), "order", "order|auto",
-      "which ranks share a node: those that follow each other in parallel.order; or in the order that sends least between nodes", 0,
+      "which ranks share a node: those that follow each other in parallel.order; auto: in the order that takes least if the "
+      "network is slower than a node", 0,
       NULL },
     { "ddp.bucket_cap", LS_OPT_BYTES, AT(ddp.bucket_cap), "25MiB", "1.." BYTES, "largest gradient bucket", 0, NULL },
     { "ddp.first_bucket", LS_OPT_BYTES, AT(ddp.first_bucket), "1MiB", "1.." BYTES,

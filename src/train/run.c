@@ -36,6 +36,9 @@ static ls_status check_flags(const ls_opts *o, const ls_train_config *c)
         if (!ls_opts_is_default(o, of_launcher[i]))
             return ls_fail(LS_USAGE, "--%s is for the launcher; ls_train_run starts no ranks: give it to `lockstep run`",
                            of_launcher[i]);
+    if (strcmp(c->parallel.placement, "auto") == 0)
+        return ls_fail(LS_UNSUPPORTED, "parallel.placement auto is for `lockstep train`, which knows the planner: give ls_train_run "
+                       "parallel.order in its place");
     int rank, size;
     (void)ls_world_launched(&rank, &size);
     const int nproc = ls_train_nproc_auto(c) ? 0 : ls_train_nproc(c);
