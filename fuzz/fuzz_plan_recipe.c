@@ -60,7 +60,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
     CHECK(st == LS_OK || st == LS_BAD_CONFIG);
     ls_text text = { 0 };
     if (st == LS_OK && found->n > 0) {
-        const ls_status written = ls_layout_recipe(&q, &found->best[0].layout, &text);
+        const ls_status written = ls_layout_recipe(&q, &found->best[0].layout, "--topology x", &text);
         CHECK(written == LS_OK || written == LS_UNSUPPORTED);
         if (written == LS_OK) train_reads(&q, &found->best[0].layout, ls_text_str(&text));
     }

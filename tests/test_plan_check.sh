@@ -43,17 +43,28 @@ assert eval(sys.argv[1]), (p['time'], c['time'])
 PY
 }
 
+# What a run takes is the clock's, which other processes lengthen: `holds EXPRESSION` after `run ARGUMENTS`, of up to four runs.
+takes() {
+    local expression=$1 try
+    shift
+    for try in 1 2 3 4; do
+        [ $try = 1 ] || run "$@" || return 1
+        holds "$expression" && return
+    done
+    return 1
+}
+
 # --- four layers that sleep for 10 ms forward and 20 ms backward each: 8 micro-batches over p stages take (8 + p - 1) of a stage's
 claim 'one rank' run timed.yaml --predict
 claim 'eight micro-batches, one after another: 960 ms' holds '.96 <= t["step_s"] < .96 * 1.15 and t["bubble_s"] == 0'
-claim 'which the run takes, too' holds 'near(m["step"]["predicted_s"], m["step"]["measured_s"], .15)'
+claim 'which the run takes, too' takes 'near(m["step"]["predicted_s"], m["step"]["measured_s"], .15)' timed.yaml --predict
 claim 'with the folder of the run' test -s run/predicted.json
 for p in 2 4; do
     claim "1F1B, $p stages" run timed.yaml -n $p --parallel.pp $p --predict
     claim "$p stages: the closed form of the step and of its bubble" \
         holds "1 <= t['step_s'] / ((8 + $p - 1) * .12 / $p) < 1.15 and near(t['bubble_s'] / t['step_s'], ($p - 1) / (8 + $p - 1), .1)"
     claim "$p stages: which the run takes, too" \
-        holds "near(m['step']['predicted_s'], m['step']['measured_s'], .2) and near(m['bubble']['predicted_s'], m['bubble']['measured_s'], .35)"
+        takes "near(m['step']['predicted_s'], m['step']['measured_s'], .2) and near(m['bubble']['predicted_s'], m['bubble']['measured_s'], .35)" timed.yaml -n $p --parallel.pp $p --predict
 done
 claim 'ranks that sleep need no cores' run timed.yaml -n 8 --parallel.pp 2 --predict
 claim 'eight ranks, two micro-batches of 4 stages each' holds '1 <= t["step_s"] / ((2 + 1) * .06) < 1.15'
@@ -71,7 +82,8 @@ p = json.load(open("run/predicted.json"))
 moved = sum(x["bytes"] for x in p["ranks"][0]["comm"].values())
 assert 40e3 < moved < 70e3 and abs(p["time"]["exposed_s"] - (moved * 1e-6 + 3e-3)) < 2e-3, p'
 claim 'memory is exact for ranks that are bound to cores, which choose an algorithm by all cores' holds 'm["exposed"]["measured_s"] > .04'
-claim 'which the run waits for, too' holds 'near(m["exposed"]["predicted_s"], m["exposed"]["measured_s"], .3)'
+claim 'which the run waits for, too' takes 'near(m["exposed"]["predicted_s"], m["exposed"]["measured_s"], .3)' \
+    timed.yaml -n 2 "${slow[@]}" --train.micro_batch 8 --predict
 export LOCKSTEP_CALIBRATION=none
 
 # --- operations are timed in processor time; ranks on one core have it in turn, and collectives are no computing
@@ -162,9 +174,9 @@ rm run/predicted.json
 claim 'a run without a prediction: how to get one' refused 65 'nothing was predicted: train with --predict, as in `lockstep train CONFIG --predict --run.dir NEW-FOLDER`'
 cp right.json run/predicted.json
 rm run/comm.json
-claim 'a run that has not ended' refused 65 'run/comm.json: there is no such file: the run has not ended; check it when it has, after 3 steps at least'
-run gpt.yaml -n 2 --predict --train.steps 2
-claim 'too few steps' refused 78 'the run has taken 2 steps, and calls are those of all later ones from step 3 on: raise train.steps'
+claim 'a run that has not ended' refused 65 'run/comm.json: there is no such file: the run has not ended; check it when it has, after 4 steps at least'
+run gpt.yaml -n 2 --predict --train.steps 3
+claim 'too few steps' refused 78 'the run has taken 3 steps, and a prediction is of those after step 3: raise train.steps'
 claim 'a folder alone' fails_with 64 '--check takes the folder of a run, and --json: leave the other options out' "$lockstep" plan llama3-8b --check run
 claim 'what cannot be simulated is refused before the first step' fails_with 78 'while predicting the run (--predict): groups that are parts of an axis (zero.hsdp) cannot be placed: set zero.hsdp 1' "$lockstep" train gpt.yaml -n 4 --zero.stage 1 --zero.hsdp 2 --predict --run.dir no
 claim 'nor bytes that are not known' fails_with 78 'while predicting the run (--predict): ddp.hook powersgd: its bytes change' "$lockstep" train gpt.yaml -n 2 --ddp.hook powersgd --predict --run.dir no

@@ -47,7 +47,8 @@ static void cores(ls_doctor *d)
 {
     static const char *const cache[LS_DOCTOR_CACHES] = { "L1d", "L2", "L3" };
     ls_hw h;
-    (void)ls_hw_look(&h); /* after a failure nothing is known */
+    /* After a failure nothing is known; and a file or description stands for another machine. */
+    if (ls_hw_look(&h) < 0 || !h.here) h = (ls_hw){ 0 };
     d->cores_usable = ls_env_get()->cpus();
     d->cores_online = sysconf(_SC_NPROCESSORS_ONLN);
     d->sockets = h.part[LS_HW_SOCKET].n;

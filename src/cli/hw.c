@@ -82,6 +82,7 @@ ls_status ls_hw_look(ls_hw *out)
     if (loaded) look(t, out);
     hwloc_topology_destroy(t);
     if (loaded && out->threads > 0 && (!out->here || !is_replaced())) return LS_OK;
+    *out = (ls_hw){ 0 };
     return ls_fail(LS_IO, "hwloc finds no hardware threads in %s: expected a file that `lstopo FILE.xml` has saved, or a "
                    "description as \"package:2 l3:1 core:8 pu:2\"; or unset both variables", source());
 }

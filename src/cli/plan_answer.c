@@ -91,11 +91,14 @@ static ls_status worlds(const ls_plan_request *a, const ls_layout_query *q, bool
 }
 
 /* The best plan as a recipe, into a file. */
-static ls_status write_recipe(const char *path, const ls_layout_query *q, const ls_layout *l)
+static ls_status write_recipe(const ls_plan_request *a, const ls_layout_query *q, const ls_layout *l)
 {
-    ls_text t = { 0 };
-    ls_status st = ls_layout_recipe(q, l, &t);
-    if (st == LS_OK) st = ls_file_write(path, t.p, t.n);
+    ls_text t = { 0 }, cluster = { 0 };
+    ls_text_add(&cluster, "--topology %s", a->topology);
+    if (a->units) ls_text_add(&cluster, " --units %lld", (long long)a->units);
+    ls_status st = ls_layout_recipe(q, l, ls_text_str(&cluster), &t);
+    if (st == LS_OK) st = ls_file_write(a->write, t.p, t.n);
+    ls_text_free(&cluster);
     ls_text_free(&t);
     return st;
 }
@@ -118,7 +121,7 @@ static ls_status best(const ls_plan_request *a, const ls_layout_query *q, bool b
         LS_TRY(ls_by_flops_of(q, &by_flops));
         r.by_flops = &by_flops;
     }
-    if (a->write && *a->write) LS_TRY(write_recipe(a->write, q, &found->best[0].layout));
+    if (a->write && *a->write) LS_TRY(write_recipe(a, q, &found->best[0].layout));
     if (a->json) ls_plan_json(&r, out);
     else ls_plan_print(&r, out);
     if (!a->json && a->write && *a->write) ls_text_add(out, "recipe: %s\n", a->write);

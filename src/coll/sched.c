@@ -154,7 +154,7 @@ static bool ends_complete(const ls_shape *s, uint32_t c)
     return s->coll == LS_REDUCE_SCATTER && c / (uint32_t)s->segments == (uint32_t)s->rank;
 }
 
-/* A sum in OUT is complete if this rank keeps the chunk and ls_put_nothing writes it
+/* A sum in OUT is complete if this rank keeps the chunk and nothing writes it
  * afterwards: what a ring adds to and passes on is overwritten, or not kept. later[chunks]: whether a later step
  * writes a chunk, all 0. */
 static void find_last_reduces(const ls_sched *s, ls_lane *ln, uint32_t *later)

@@ -212,9 +212,9 @@ static ls_status read_all(const char *path, const json_t *j, const json_t *comm,
     if (json_array_size(json_object_get(comm, "memory")) != size)
         return ls_fail(LS_BAD_FILE, "%s: memory: expected a list of %llu ranks, found %zu: was it written by this version?",
                        cpath, (num)size, json_array_size(json_object_get(comm, "memory")));
-    if (step < before + LS_COMM_STEADY)
-        return ls_fail(LS_BAD_CONFIG, "%s: the run has taken %llu steps, and calls are those of all later ones from step %d "
-                       "on: raise train.steps", x->folder, (num)(step - before), LS_COMM_STEADY);
+    if (step <= before + LS_COMM_STEADY) /* how long ranks were busy is said of later ones */
+        return ls_fail(LS_BAD_CONFIG, "%s: the run has taken %llu steps, and a prediction is of those after step %d: raise "
+                       "train.steps", x->folder, (num)(step - before), LS_COMM_STEADY);
     x->size = (int)size;
     x->pp = (int)pp;
     x->steps = k.steps;
@@ -278,7 +278,7 @@ static void add_row(const char *name, const char *a, const char *b, double error
     else ls_text_add(out, "%9s\n", "-");
 }
 
-/* Ranks call alike mostly: a line for rank 0, and one for each other one that is not exact. */
+/* Ranks call alike mostly: lines for rank 0, and how many of the others' terms are exact. */
 static void add_exact(const check *x, ls_text *out)
 {
     char a[32], b[32];
@@ -361,7 +361,7 @@ ls_status ls_plan_check_run(const char *folder, bool json, ls_text *out)
     if (st == LS_OK) st = load(folder, "comm.json", cpath, &comm);
     if (st == LS_OK && !comm)
         st = ls_fail(LS_BAD_FILE, "%s: there is no such file: the run has not ended; check it when it has, after %d steps at "
-                     "least", cpath, LS_COMM_STEADY);
+                     "least", cpath, LS_COMM_STEADY + 1);
     if (st == LS_OK) st = read_all(path, j, comm, cpath, &x);
     if (st == LS_OK) (json ? add_json : add_text)(&x, out);
     json_decref(j);

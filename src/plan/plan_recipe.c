@@ -39,7 +39,7 @@ static void split(const ls_llm *m, const ls_layout *l, ls_text *t)
     ls_text_add(t, "]\n");
 }
 
-ls_status ls_layout_recipe(const ls_layout_query *q, const ls_layout *l, ls_text *t)
+ls_status ls_layout_recipe(const ls_layout_query *q, const ls_layout *l, const char *cluster, ls_text *t)
 {
     const ls_llm *m = &q->model;
     const char *name = NULL;
@@ -56,8 +56,8 @@ ls_status ls_layout_recipe(const ls_layout_query *q, const ls_layout *l, ls_text
     ls_text_add(t, "# Written by `lockstep plan`: %s on %s.\n# %s\n", m->name, q->topo->name,
                 ls_layout_text(l, plan, sizeof plan));
     ls_text_add(t, "#\n# Run it:      lockstep train THIS --nproc-per-node %lld\n# Data:        --data.name, --data.path, "
-                "--data.tokenizer\n# Simulate it: lockstep sim THIS --topology %s\n\n",
-                (long long)q->world, q->topo->name);
+                "--data.tokenizer\n# Simulate it: lockstep sim THIS %s\n\n",
+                (long long)q->world, cluster);
     ls_text_add(t, "model:\n  name: %s\n  n_layer: %lld\n  n_head: %lld\n", name, (long long)m->layers,
         (long long)m->heads);
     if (m->gated && m->kv_heads) ls_text_add(t, "  n_kv_head: %lld\n", (long long)m->kv_heads);

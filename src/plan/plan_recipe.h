@@ -6,8 +6,9 @@
 
 /* Schedules that the runtime has and that have a closed form: ls_layout_query.schedules for layouts that it can run. */
 unsigned ls_recipe_schedules(void);
-/* YAML: the model's sizes, the layout, the batch. LS_UNSUPPORTED: the runtime has no such model (window, latent
+/* YAML: the model's sizes, the layout, the batch; `cluster`: what `lockstep sim` is to be told of the cluster, as
+ * "--topology h100-8". LS_UNSUPPORTED: the runtime has no such model (window, latent
  * attention, multi-token prediction, heads of another size, experts with dense layers or shared ones) or schedule. */
-ls_status ls_layout_recipe(const ls_layout_query *q, const ls_layout *l, ls_text *out);
+ls_status ls_layout_recipe(const ls_layout_query *q, const ls_layout *l, const char *cluster, ls_text *out);
 
 #endif

@@ -73,14 +73,15 @@ void ls_here_text(const ls_here *h, ls_text *out)
 /* Stages have equally many ranks. */
 static void sum_up(const ls_step_result *r, int stages, ls_predicted_time *out)
 {
+    const double tail = ls_step_tail_s(r->stage, stages);
     *out = (ls_predicted_time){ .step = r->step_s };
     for (int k = 0; k < stages; k++) {
         const ls_step_parts *s = &r->stage[k];
         out->compute += (s->compute - s->optimizer - s->data) / stages;
         out->optimizer += s->optimizer / stages;
         out->data += s->data / stages;
-        out->exposed += (s->collectives + s->others + s->beside) / stages;
-        out->bubble += (s->stages + s->idle) / stages;
+        out->exposed += (s->collectives + s->others + s->beside + tail) / stages;
+        out->bubble += (s->stages + s->idle - tail) / stages;
     }
 }
 

@@ -125,14 +125,6 @@ static double messages_s(const ls_roofline *r)
     return all;
 }
 
-/* From when all stages have done their last item until the step ends: what goes on beside takes longer. */
-static double tail_s(const ls_roofline *r, const ls_step_result *x)
-{
-    double least = x->stage[0].idle;
-    for (int k = 1; k < r->l->stages; k++) least = fmin(least, x->stage[k].idle);
-    return least;
-}
-
 static void split(ls_roofline *r, const ls_step_result *x)
 {
     const ls_step_parts *p = &x->stage[r->stage];
@@ -140,7 +132,7 @@ static void split(ls_roofline *r, const ls_step_result *x)
     r->step_s = x->step_s;
     r->part_s[LS_BOUND_COMPUTE] = r->all.part_s[LS_BOUND_COMPUTE];
     r->part_s[LS_BOUND_MEMORY] = r->all.part_s[LS_BOUND_MEMORY];
-    const double tail = tail_s(r, x);
+    const double tail = ls_step_tail_s(x->stage, r->l->stages);
     r->part_s[LS_BOUND_NETWORK] = p->collectives + p->beside + p->others + messages + tail;
     r->bubble_s = p->stages - messages + p->idle - tail;
     r->hidden_s = fmax(0, x->beside_s - p->beside - tail);

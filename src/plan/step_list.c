@@ -286,7 +286,7 @@ static void read_data(writer *w)
     ls_step_item *i = put(w, LS_ITEM_WORK, "data");
     if (!i) return;
     i->part = LS_PART_DATA;
-    i->seconds = w->rates->measured->data_s;
+    i->seconds = w->rates->measured->data_s * w->d->micro_batches / w->rates->measured->micro_batches;
     i = put(w, LS_ITEM_WORK, "between operations");
     if (i) i->seconds = w->rates->measured->rest_s;
 }
@@ -329,7 +329,7 @@ ls_status ls_step_lists_create(const ls_train_config *c, int ranks, const ls_ste
     for (int i = 0; i < LS_AXES; i++)
         if ((int)ls_mesh_axis(asked.order, i) != i)
             return ls_fail(LS_UNSUPPORTED, "parallel.order %s: a simulation has the ranks in the usual order, pp-dp-ep-cp-tp: leave it "
-                           "out, or compare orders by `lockstep topo place`", c->parallel.order);
+                           "out, and parallel.placement auto, or compare orders by `lockstep topo place`", c->parallel.order);
     ls_status st = ls_step_dry_begin(c, ranks, &s);
     if (st == LS_OK) {
         memcpy(out->size, s.plan.size, sizeof out->size);

@@ -39,6 +39,13 @@ typedef struct builder {
 
 static int stage_of(const builder *b, int rank) { return rank / (b->l->ranks / b->l->stages); }
 
+double ls_step_tail_s(const ls_step_parts *stage, int stages)
+{
+    double least = stage[0].idle;
+    for (int k = 1; k < stages; k++) least = fmin(least, stage[k].idle);
+    return least;
+}
+
 /* --- programs --------------------------------------------------------------------------------------------- */
 
 static ls_status add_cost(builder *b, double v, uint32_t *out)

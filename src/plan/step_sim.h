@@ -46,6 +46,10 @@ typedef struct ls_step_parts {
     double idle;        /* after its last item */
 } ls_step_parts;
 
+/* From when all of these stages have done their last item until the step ends: what goes on beside takes longer. It is
+ * in `idle` of each, and no bubble. */
+double ls_step_tail_s(const ls_step_parts *stage, int stages);
+
 /* A collective of the step, by group and length. */
 typedef struct ls_step_called {
     unsigned axes;
