@@ -375,7 +375,7 @@ static void orders_are_read_and_refused(void **state)
     const ls_step_traffic x = one_row(2, 4, 1, 1, LS_ALL_REDUCE, LS_TO_NEXT, 1);
     const ls_step_traffic many = one_row(9, 1, 1, 2, LS_ALL_REDUCE, LS_TO_NEXT, 1);
     static const struct { const char *order, *says; } rows[] = {
-        { "tp", "dp, which has 2 ranks, is missing" }, { "tp-dq", "there is no axis 'dq'" }, { "tp-dp-tp", "tp is there twice" }, { "", "is missing" },
+        { "tp", "dp, which has 2 ranks, is missing" }, { "tp-dq", "there is no axis 'dq'" }, { "tp-dp-tp", "tp is there twice" }, { "", "there is no axis ''" },
     };
     ls_placement p;
     for (size_t i = 0; i < 4; i++) {
