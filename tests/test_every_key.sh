@@ -240,6 +240,7 @@ refuse parallel.context gpt2 '--parallel.cp 4 --parallel.context ulysses' 78 'cp
 refuse parallel.tp gpt2 '--parallel.tp 4' 78 'tp 4 does not divide model.n_head, which is 2: nearest valid: 2'
 refuse parallel.cp gpt2 '--parallel.cp 3 -n 4' 78 'mesh: cp 3 = 3, but the world has 4 ranks: with cp 2 or 4, dp 2 or 1 fits'
 differ last parallel.order gpt2 '-n 8 --parallel.tp 2 --parallel.cp 2 --train.global_batch 8' '-n 8 --parallel.tp 2 --parallel.cp 2 --train.global_batch 8 --parallel.order cp-tp-dp'
+refuse parallel.order moe '-n 8 --train.global_batch 8 --parallel.ep 2 --zero.stage 1 --zero.hsdp 2 --parallel.order ep-dp' 78 'each set of shards has all experts, so dp comes before ep'
 refuse parallel.order mlp '--parallel.order tp-up' 78 "parallel.order tp-up: there is no axis 'up': expected pp, dp, ep, cp and tp"
 refuse parallel.placement mlp '--parallel.placement auto --parallel.order pp-dp' 78 'parallel.placement auto chooses the order of the axes, and parallel.order pp-dp is given (by flag'
 refuse parallel.placement mlp '--parallel.placement spread' 64 '--parallel.placement: expected one of'

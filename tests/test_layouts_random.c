@@ -147,19 +147,20 @@ static void draw_step(drawn *d, uint64_t *rng, int dp, int ep, int cp, bool halv
 {
     static const char *const recompute[] = { "none", "selective", "full" };
     static const char *const transport[] = { "tcp", "shm", "shm", "shm" };
-    static const char *const axes[] = { "tp-cp-ep-dp-pp", "dp-pp-tp-ep-cp", "ep-tp-pp-cp-dp", "cp-pp-dp-tp-ep" };
+    static const char *const axes[] = { "dp-pp-tp-ep-cp", "tp-cp-ep-dp-pp", "ep-tp-pp-cp-dp", "cp-pp-dp-tp-ep" };
     const uint32_t stage = draw(rng, halves ? 2 : 4);
     const bool own = stage == 3 && draw(rng, 2);
     const int micro = 1 << draw(rng, 3); /* 1, 2, 4 */
     set(d, "zero.stage", (const char *const[]){ "0", "1", "2", "3" }[stage]);
     if (own) set(d, "zero.copy", "rank");
-    if (stage > 0 && dp * cp >= 4 && (ep == 1 || dp / ep % 2 == 0) && draw(rng, 3) == 0) set(d, "zero.hsdp", "2");
+    const bool hybrid = stage > 0 && dp * cp >= 4 && (ep == 1 || dp / ep % 2 == 0) && draw(rng, 3) == 0;
+    if (hybrid) set(d, "zero.hsdp", "2");
     if (stage == 0 && ep > 1 && draw(rng, 2)) set(d, "ddp.hook", "allreduce");
     set(d, "train.recompute", recompute[draw(rng, 3)]);
     if (BATCH / dp % micro == 0 && draw(rng, 3)) set(d, "train.micro_batch", number[micro]);
     if (stage < 3 || own) set(d, "comm.transport", transport[draw(rng, 4)]); /* a copy per node is in shared memory */
     if (draw(rng, 4) == 0) set(d, "comm.progress", "thread");
-    if (draw(rng, 2)) set(d, "parallel.order", axes[draw(rng, COUNT(axes))]);
+    if (draw(rng, 2)) set(d, "parallel.order", axes[hybrid && ep > 1 ? 0 : draw(rng, COUNT(axes))]); /* all experts in a set */
 }
 
 static drawn draw_layout(unsigned seed)

@@ -695,6 +695,21 @@ static ls_status check_whole(const ls_train_config *c)
                    "out", key ? key : "hook ", key ? "" : c->ddp.hook, (long long)c->zero.stage);
 }
 
+/* Whether each set of shards has all experts: sets are consecutive replicas, so those of dp are to be farthest apart. */
+static ls_status check_sets(const ls_train_config *c, const ls_plan *p)
+{
+    if (p->hsdp < 2 || p->size[LS_AXIS_EP] < 2) return LS_OK;
+    for (int i = 0; i < LS_AXES; i++) {
+        const ls_axis a = ls_mesh_axis(p->order, i);
+        if (a == LS_AXIS_DP) return LS_OK;
+        if ((a == LS_AXIS_EP || a == LS_AXIS_CP) && p->size[a] > 1)
+            return ls_fail(LS_UNSUPPORTED, "parallel.order %s with zero.hsdp %d and parallel.ep %d: each set of shards has all "
+                           "experts, so dp comes before %s: expected an order like pp-dp-ep-cp-tp", c->parallel.order, p->hsdp,
+                           p->size[LS_AXIS_EP], ls_axis_name(a));
+    }
+    return LS_OK;
+}
+
 /* Which values of parallelism are implemented is the plan's business (ls_plan_supported). It is asked for one key after
  * another, so that a message names the one that is refused. */
 static ls_status check_plan(const ls_train_config *c, int world_size)
@@ -719,6 +734,7 @@ static ls_status check_plan(const ls_train_config *c, int world_size)
         const ls_status st = ls_plan_supported(&p, world_size);
         if (st < 0) return ls_while(st, "checking parallel.pp, pipeline.schedule and pipeline.chunks");
     }
+    LS_TRY(check_sets(c, &p));
     const ls_dp_strategy *s;
     LS_TRY(check_strategy(&p, &s));
     LS_TRY(check_packed(c));
