@@ -695,7 +695,7 @@ static ls_status check_whole(const ls_train_config *c)
                    "out", key ? key : "hook ", key ? "" : c->ddp.hook, (long long)c->zero.stage);
 }
 
-/* Whether each set of shards has all experts: sets are consecutive replicas, so those of dp are to be farthest apart. */
+/* Whether each set of shards has all experts: sets are consecutive replicas, so those of dp have to be far apart. */
 static ls_status check_sets(const ls_train_config *c, const ls_plan *p)
 {
     if (p->hsdp < 2 || p->size[LS_AXIS_EP] < 2) return LS_OK;
