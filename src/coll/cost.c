@@ -2,10 +2,17 @@
 #include "coll/cost.h"
 
 #include <math.h>
+#include <string.h>
 
 static const char *const level_name[LS_LEVELS] = { "memory", "loopback", "network" };
 
 const char *ls_level_name(ls_level l) { return (unsigned)l < LS_LEVELS ? level_name[l] : "?"; }
+
+ls_level ls_level_within(const char *transport)
+{
+    const bool memory = !*transport || strncmp(transport, "shm", 3) == 0 || strncmp(transport, "mixed", 5) == 0;
+    return memory ? LS_LEVEL_MEMORY : LS_LEVEL_LOOPBACK;
+}
 
 const ls_cost ls_cost_preset = {
     .link = { [LS_LEVEL_MEMORY] = { 500.0, 100.0, 0.05 }, [LS_LEVEL_LOOPBACK] = { 8000.0, 2000.0, 0.5 },

@@ -18,6 +18,8 @@ typedef enum ls_level {
     LS_LEVELS
 } ls_level;
 const char *ls_level_name(ls_level l); /* "memory" */
+/* How messages travel between ranks of one host by a transport, as comm.transport names it ("" is the default). */
+ls_level ls_level_within(const char *transport);
 
 typedef struct ls_link_cost {
     double alpha_ns; /* of a message: from offering it until it can be used, its bytes apart */

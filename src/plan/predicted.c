@@ -29,9 +29,7 @@ static ls_topo_level level_of(const char *name, int count, const ls_link_cost *l
  * is seen when its rank has its turn. */
 static ls_status join(const ls_train_config *c, const ls_cost *cost, ls_here *h)
 {
-    const char *by = c->comm.transport;
-    const ls_level within = !*by || strncmp(by, "shm", 3) == 0 || strncmp(by, "mixed", 5) == 0 ? LS_LEVEL_MEMORY
-                                                                                               : LS_LEVEL_LOOPBACK;
+    const ls_level within = ls_level_within(c->comm.transport);
     const double crowd = fmax(1, h->local / h->cores);
     h->topo = (ls_topo){ .name = "this machine", .nlevels = h->ranks > h->local ? 2 : 1 };
     snprintf(h->topo.source, sizeof h->topo.source, "%s", h->cost_from);

@@ -82,7 +82,7 @@ void ls_tape_drop(ls_tape *t, ls_tensor *x);
 /* x w^T [.., O], transient: of ranks that add up such products and go on with a part of the sum. */
 ls_tensor *ls_linear_transient(ls_tape *t, ls_tensor *x, ls_tensor *w);
 /* Who takes the rows of a product in pieces, while the next ones are computed: how many pieces, one of them, which is
- * complete in y, and the end, before which nobody else reads y. After a failure `end` is called, too. */
+ * complete in y, and the end, before which y is not read elsewhere. After a failure `end` is called, too. */
 typedef struct ls_row_pieces {
     int n;
     ls_status (*piece)(void *arg, ls_tape *t, ls_tensor *y, ls_range rows);

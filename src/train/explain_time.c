@@ -85,9 +85,7 @@ static ls_status compare_ranks(const ls_explained *e, ls_step_split *s)
 
 static ls_level level_of(const ls_explained *e, const ls_explain_layout *l)
 {
-    const char *by = e->c->comm.transport;
-    if (l->nnodes > 1) return LS_LEVEL_NETWORK;
-    return !*by || strncmp(by, "shm", 3) == 0 ? LS_LEVEL_MEMORY : LS_LEVEL_LOOPBACK;
+    return l->nnodes > 1 ? LS_LEVEL_NETWORK : ls_level_within(e->c->comm.transport);
 }
 
 static ls_status compare_link(const ls_explained *e, const ls_explain_layout *l, ls_step_split *s)

@@ -52,7 +52,7 @@ static bool is_row(const ls_measured_row *r, const ls_op_event *e)
     return r->phase == e->phase && strcmp(r->name, e->name) == 0 && strcmp(r->unit, unit_name(e)) == 0;
 }
 
-/* Rows are few, and come in the order of the step: the one after the last is the likely one. */
+/* Rows are few, and looked for in the order of the step. */
 static int row_of(listener *x, const ls_op_event *e)
 {
     ls_measured *m = x->out;
