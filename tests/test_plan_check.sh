@@ -103,7 +103,7 @@ claim 'four ranks on one core take as long as one with all samples' within "$(aw
 # --- every axis: memory, calls and bytes are exact
 for layout in '-n 2' '-n 4 --parallel.tp 2 --parallel.sp true' '-n 2 --parallel.cp 2' '-n 4 --parallel.pp 2 --train.micro_batch 2' \
     '-n 2 --zero.stage 1' '-n 2 --zero.stage 2' '-n 2 --zero.stage 3 --zero.copy rank' '-n 2 --zero.stage 3' \
-    '-n 2 --parallel.ep 2 --model.name moe --model.n_experts 4 --model.top_k 2 --model.d_expert 64' '-n 2 --ranks-as threads' '-n 2 --train.numerics invariant'; do
+    '-n 2 --parallel.ep 2 --model.name moe --model.n_experts 4 --model.top_k 2 --model.d_expert 64' '-n 2 --ranks-as threads' '-n 2 --train.numerics invariant' '-n 4 --parallel.tp 4'; do
     # shellcheck disable=SC2086
     claim "$layout" run gpt.yaml $layout --predict
     claim "$layout: exact" holds 'len(c["terms"]) >= 10 * c["world_size"] and {x["rank"] for x in c["terms"]} == set(range(c["world_size"]))'

@@ -249,10 +249,21 @@ ls_status ls_train_dry_count(const ls_train_config *c, ls_train_dry *d, int64_t 
     return st;
 }
 
+/* Elements of a parameter in the largest of its parts: ranks of tp divide a vocabulary as evenly as its rows go. */
+static void largest_part(const ls_train_dry *d, const ls_param *p, int64_t dim[LS_MAX_DIMS])
+{
+    const int tp = d->par.mesh.size[LS_AXIS_TP];
+    const int64_t most = (p->part.of + tp - 1) / tp;
+    memcpy(dim, p->t.dim, sizeof p->t.dim);
+    if (!ls_part_is_all(&p->part) && most > p->part.count) dim[p->part.dim] += (most - p->part.count) * p->part.runs;
+}
+
 /* Most elements of a parameter that one rank keeps. */
 static size_t most_kept(const ls_train_dry *d, const ls_param *p)
 {
-    const size_t all = (size_t)ls_tensor_count(&p->t), rows = (size_t)p->t.dim[0];
+    ls_tensor part = p->t;
+    largest_part(d, p, part.dim);
+    const size_t all = (size_t)ls_tensor_count(&part), rows = (size_t)part.dim[0];
     const int shards =
         d->par.shards ? ls_group_size(d->par.shards) : ls_group_size(p->replicas ? p->replicas : d->par.mesh.replicas);
     return d->par.ddp->strategy->shards ? ls_shard_of(rows, 0, shards).count * (all / rows) : all;
