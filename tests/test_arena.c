@@ -419,6 +419,7 @@ static void a_dry_arena_counts_and_has_no_memory(void **state)
     m.refuse_map = true; /* of memory */
     assert_int_equal(ls_arena_create_dry(&ledger, &a), LS_OK);
     assert_true(ls_arena_is_dry(a));
+    assert_true(ls_arena_holds(a, ls_arena_base(a), (size_t)1 << 30)); /* vectors of a dry op's collective */
     assert_int_equal(ls_arena_alloc(a, 100, LS_MEM_PARAM, (void **)&p), LS_OK);
     assert_int_equal(ls_arena_alloc(a, 1, LS_MEM_GRAD, (void **)&q), LS_OK);
     assert_ptr_equal(q, p + 128);

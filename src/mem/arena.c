@@ -50,7 +50,10 @@ struct ls_arena {
 
 #define FIRST_GROWTH ((size_t)1 << 20)
 #define MOST_GROWTH ((size_t)256 << 20)
-#define DRY_FIRST   ((size_t)1 << 20) /* addresses cost nothing: segments double without end */
+/* Addresses cost nothing: segments double without end. The first one has room for the vectors of an op's collective,
+ * which a dry tape puts there, as it is registered; where the limit of addresses is below, a small one. */
+#define DRY_FIRST   ((size_t)4 << 30)
+#define DRY_LEAST   ((size_t)1 << 20)
 
 static double mib(uint64_t nbytes) { return (double)nbytes / 1048576.0; }
 
@@ -113,6 +116,7 @@ static ls_status create(size_t nbytes, bool shared, bool dry, ls_ledger *ledger,
     a->ledger = ledger;
     atomic_flag_clear(&a->busy);
     ls_status st = map_segment(a, nbytes, &first, &a->fd);
+    if (st < 0 && dry) st = map_segment(a, DRY_LEAST, &first, &a->fd);
     if (st < 0) {
         free(a);
         return st;
