@@ -157,7 +157,7 @@ static ls_status tell_counts(ls_tape *t, ls_routing *r)
                              .count = (size_t)r->E,
                              .label = "counts of rows" };
     if (travels(r)) LS_TRY(ls_op_collective(t, r->ranks, &a, false));
-    r->rows = r->most;
+    r->rows = ls_tape_is_even(t) && most_sent(r) < r->most ? most_sent(r) : r->most; /* as many come as leave */
     if (ls_tape_dry(t)) return LS_OK;
     if (!travels(r)) memcpy(theirs, r->count, (size_t)r->E * sizeof *theirs);
     r->rows = 0;

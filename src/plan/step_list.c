@@ -7,6 +7,7 @@
 
 #include "lockstep/pipe.h"
 #include "lockstep/tensor.h"
+#include "tensor/tape.h"
 #include "train/measure.h"
 
 typedef struct writer {
@@ -298,7 +299,10 @@ static ls_status write_stage(writer *w, ls_train_dry *d)
     w->nunits = d->par.model->units.n;
     w->wanted = calloc((size_t)w->nunits + 1, sizeof *w->wanted);
     if (!w->wanted) return ls_fail(LS_NO_MEMORY, "%d units", w->nunits);
-    for (int i = 0; i < d->par.ntapes; i++) LS_TRY(ls_tape_listen(d->par.tape[i], &events, w));
+    for (int i = 0; i < d->par.ntapes; i++) {
+        LS_TRY(ls_tape_listen(d->par.tape[i], &events, w));
+        ls_tape_assume_even(d->par.tape[i]);
+    }
     d->on_action = on_action;
     d->arg = w;
     const ls_status st = ls_step_dry_step(w->s, d);

@@ -177,6 +177,8 @@ double ls_tape_flops_again(const ls_tape *t) { return t->flops_again; }
 size_t ls_tape_peak(const ls_tape *t) { return t->own.slab.peak; }
 size_t ls_tape_in_use(const ls_tape *t) { return ls_slab_live(&t->own.slab); }
 bool ls_tape_dry(const ls_tape *t) { return t->dry; }
+void ls_tape_assume_even(ls_tape *t) { t->even = true; }
+bool ls_tape_is_even(const ls_tape *t) { return t->even; }
 bool ls_tape_amx(const ls_tape *t) { return t->amx; }
 ls_gemm *ls_tape_gemm(const ls_tape *t) { return t->scratch->gemm; }
 struct ls_conv_library **ls_tape_convolutions(const ls_tape *t) { return &t->scratch->convolutions; }

@@ -94,6 +94,9 @@ ls_tensor *ls_linear_in_pieces(ls_tape *t, ls_tensor *x, ls_tensor *w, const ls_
 /* From here on, and until 0, 0, results of two dimensions with `rows` rows get room for `most`, which a dry tape counts
  * with: so memory is laid out in every step as it was planned, whatever holes it leaves. */
 void ls_tape_rows(ls_tape *t, int64_t rows, int64_t most);
+/* From here on a dry tape's experts get as many rows as with an even load, to tell how long they take; else as many as
+ * there can be, to tell how much memory they need. */
+void ls_tape_assume_even(ls_tape *t);
 /* Bytes of x's memory: ls_tensor_nbytes, or more (ls_tensor.padded_rows). */
 size_t ls_tensor_room(const ls_tensor *x);
 /* nbytes of the slab, 64-byte aligned, for `saved`. */
@@ -116,6 +119,7 @@ ls_tensor *ls_op_fail(ls_tape *t, ls_status st);
 
 bool ls_tape_dry(const ls_tape *t); /* shapes only: do not touch data */
 bool ls_tape_has_logits_in_forward(const ls_tape *t); /* ls_tape_logits_in_forward, and not in a block */
+bool ls_tape_is_even(const ls_tape *t); /* ls_tape_assume_even */
 bool ls_tape_amx(const ls_tape *t); /* ls_amx_ready (amx.h) when the tape was created */
 ls_gemm *ls_tape_gemm(const ls_tape *t);
 struct ls_conv_library **ls_tape_convolutions(const ls_tape *t); /* prepared ones; NULL before the first */

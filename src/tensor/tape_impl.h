@@ -77,7 +77,7 @@ struct ls_tape {
     ls_deferred *deferred, *newest; /* in the order in which backward came to them; in own */
     size_t before_used, before_dry, after_used; /* of own: before the first of them, after the newest */
     uint32_t replays;       /* blocks that backward has run again: what lies in `work` between two is other memory */
-    bool dry, grad, amx;
+    bool dry, grad, amx, even;
     bool pending;           /* recorded since the reset or the last backward */
     ls_dtype dtype;         /* of activations */
     struct ls_node *last;   /* most recently recorded */
