@@ -33,16 +33,39 @@ typedef struct listener {
     clock_pair last;  /* when the newest operation ended, or the pass began */
     bool running;
     sample step_of[MOST_STEPS]; /* whole steps, */
+    sample own[MOST_STEPS];     /* and what of them listening took: clocks are read around operations of microseconds */
+    sample look;                /* of that, a look at both clocks */
     double data_s[MOST_STEPS], update_s[MOST_STEPS];
     ls_status st;
 } listener;
 
 static clock_pair now(void) { return (clock_pair){ ls_env_get()->mono_ns(), ls_env_get()->cpu_ns() }; }
 
-static sample since(clock_pair from)
+static sample between(clock_pair from, clock_pair to)
 {
-    const clock_pair to = now();
     return (sample){ 1e-9 * (double)(to.wall_ns - from.wall_ns), 1e-9 * (double)(to.cpu_ns - from.cpu_ns) };
+}
+
+static void add(sample *to, sample more) { *to = (sample){ to->wall_s + more.wall_s, to->cpu_s + more.cpu_s }; }
+
+static sample less(sample all, sample part)
+{
+    return (sample){ fmax(0, all.wall_s - part.wall_s), fmax(0, all.cpu_s - part.cpu_s) };
+}
+
+/* The least of some rounds: one may be interrupted. */
+static sample time_look(void)
+{
+    enum { ROUNDS = 20, LOOKS = 50 };
+    sample least = { (double)INFINITY, (double)INFINITY };
+    for (int i = 0; i < ROUNDS; i++) {
+        const clock_pair from = now();
+        clock_pair to = from;
+        for (int k = 0; k < LOOKS; k++) to = now();
+        const sample took = between(from, to);
+        least = (sample){ fmin(least.wall_s, took.wall_s / LOOKS), fmin(least.cpu_s, took.cpu_s / LOOKS) };
+    }
+    return least;
 }
 
 static const char *unit_name(const ls_op_event *e) { return e->unit ? e->unit->name : "root"; }
@@ -82,19 +105,19 @@ static void on_op(void *arg, const ls_op_event *e)
 {
     listener *x = arg;
     if (x->step < 0 || !x->running || x->st < 0) return;
-    const sample took = since(x->last);
+    const clock_pair ended = now();
     const int i = row_of(x, e);
     if (i < 0) return;
     ls_measured_row *r = &x->out->row[i];
-    sample *to = &x->of[(size_t)i * MOST_STEPS + (size_t)x->step];
-    to->wall_s += took.wall_s;
-    to->cpu_s += took.cpu_s;
+    add(&x->of[(size_t)i * MOST_STEPS + (size_t)x->step], less(between(x->last, ended), x->look));
     if (x->step == 0) {
         r->calls++;
         r->flops += e->flops;
         r->bytes += e->bytes;
     }
     x->last = now();
+    add(&x->own[x->step], x->look);
+    add(&x->own[x->step], between(ended, x->last));
 }
 
 /* The first operation of a pass begins with the pass; each later one with the end of the one before. */
@@ -123,7 +146,7 @@ static ls_status time_step(ls_trainer *t, listener *x)
     const clock_pair begin = now();
     LS_TRY(ls_train_step(t, &s));
     if (x->step < 0) return LS_OK;
-    x->step_of[x->step] = since(begin);
+    x->step_of[x->step] = less(between(begin, now()), x->own[x->step]);
     x->data_s[x->step] = 1e-9 * (double)s.data_ns;
     x->update_s[x->step] = 1e-9 * (double)s.optim_ns;
     return x->st;
@@ -176,8 +199,9 @@ static ls_status measure_rank(ls_world *w, void *arg)
     return st;
 }
 
-/* One rank with the whole model; whatever a run does besides steps is left out. At most two micro-batches, so that
- * gradients are written by one and added to by the other. */
+/* One rank with the whole model, and sequences as long as a rank's part: most operations then have its sizes. Whatever
+ * a run does besides steps is left out. At most two micro-batches, so that gradients are written by one and added to by
+ * the other. */
 static void alone(const ls_train_config *c, const ls_plan *p, ls_train_config *out)
 {
     const int64_t micro = p->micro_batch > 0 ? p->micro_batch : 1, n = p->micro_batches > 1 ? 2 : 1;
@@ -186,6 +210,7 @@ static void alone(const ls_train_config *c, const ls_plan *p, ls_train_config *o
     out->train.micro_batch = micro;
     out->train.steps = WARM + MOST_STEPS;
     out->train.epochs = 0;
+    if (ls_train_is_lm(c) && c->parallel.cp > 1) out->train.seq_len = ls_train_seq_len(c) / c->parallel.cp;
     out->train.eval_every = out->train.sample_every = 0;
     out->parallel.dp = out->parallel.tp = out->parallel.pp = out->parallel.cp = out->parallel.ep = 1;
     out->parallel.sp = false;
@@ -249,16 +274,49 @@ static double median(const double *v, int n)
     return n % 2 ? sorted[n / 2] : 0.5 * (sorted[n / 2 - 1] + sorted[n / 2]);
 }
 
-/* Several threads of a rank wait for each other by computing, so the clock times them. */
+/* Without the least and the greatest: a step of a run takes what its operations take on average. */
+static double mean(const double *v, int n)
+{
+    double sum = 0, least = v[0], most = v[0];
+    for (int i = 0; i < n; i++) sum += v[i], least = fmin(least, v[i]), most = fmax(most, v[i]);
+    return n > 4 ? (sum - least - most) / (n - 2) : sum / n;
+}
+
+/* Several threads of a rank wait for each other by computing, so the clock times them: its median, since other
+ * processes lengthen it. */
 static ls_measured_time median_of(const sample *s, int n, int threads)
 {
-    double wall[MOST_STEPS], cpu[MOST_STEPS];
+    double wall[MOST_STEPS] = { 0 }, cpu[MOST_STEPS] = { 0 };
     for (int i = 0; i < n; i++) wall[i] = s[i].wall_s, cpu[i] = s[i].cpu_s;
-    const double w = median(wall, n), busy = median(cpu, n);
+    const double w = median(wall, n), busy = mean(cpu, n);
     double asleep = wall[0] - cpu[0]; /* in each step: what other processes take varies */
     for (int i = 1; i < n; i++) asleep = fmin(asleep, wall[i] - cpu[i]);
     if (busy < ASLEEP * (busy + asleep)) return (ls_measured_time){ busy, asleep };
     return (ls_measured_time){ threads > 1 ? w : busy, 0 };
+}
+
+/* A standard deviation, from the quarters that lie lowest and highest: a disturbance does not count. Of one step or two
+ * there is none. */
+static double spread(const double *v, int n)
+{
+    double sorted[MOST_STEPS];
+    if (n < 4) return 0;
+    memcpy(sorted, v, (size_t)n * sizeof *v);
+    qsort(sorted, (size_t)n, sizeof *sorted, by_value);
+    return (sorted[n - 1 - n / 4] - sorted[n / 4]) / 1.349;
+}
+
+/* Uniform draws from 1 - jitter to 1 + jitter vary as much as operations do from step to step. */
+static double jitter_of(const listener *x)
+{
+    const ls_measured *m = x->out;
+    double all = 0, varies = 0, cpu[MOST_STEPS];
+    for (int i = 0; i < m->n; i++) {
+        for (int s = 0; s < m->steps; s++) cpu[s] = x->of[(size_t)i * MOST_STEPS + (size_t)s].cpu_s;
+        all += m->row[i].takes.busy_s + m->row[i].takes.asleep_s;
+        varies += spread(cpu, m->steps);
+    }
+    return all > 0 ? fmin(0.5, sqrt(3) * varies / all) : 0;
 }
 
 static void sum_up(listener *x)
@@ -274,6 +332,7 @@ static void sum_up(listener *x)
             rest[s] -= clock ? of->wall_s : of->cpu_s;
         }
     }
+    m->jitter = jitter_of(x);
     /* Data and the update are timed by the clock, which other processes may lengthen: at most what there is. */
     const double all = fmax(0, median(rest, m->steps));
     m->update_s = fmin(median(x->update_s, m->steps), all);
@@ -293,6 +352,7 @@ ls_status ls_measure(const ls_train_config *c, int ranks, int here, ls_measured 
     listener *x = calloc(1, sizeof *x);
     if (!x) return ls_fail(LS_NO_MEMORY, "a measurement");
     x->out = out;
+    x->look = time_look();
     const int level = ls_context_get()->log_level;
     ls_context_get()->log_level = LS_LOG_WARN; /* what a run says of itself is said once */
     ls_status st = run_alone(&one, x, out->threads);

@@ -33,6 +33,7 @@ typedef struct ls_measured {
     double update_s;      /* of the optimizer, for all of them */
     double data_s;        /* of a step's samples */
     double rest_s;        /* of a step, besides operations, data and optimizer */
+    double jitter;        /* an operation takes up to this part more or less */
 } ls_measured;
 
 /* For a rank of `ranks`, `here` of which share this machine. LS_NO_MEMORY: the whole model does not fit on one rank,
