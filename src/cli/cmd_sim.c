@@ -252,6 +252,7 @@ static ls_status simulate(const options *o, const ls_topo *t, const ls_here *her
     if (here) rates = (ls_step_rates){ .flops_per_s = 1, .measured = &here->measured };
     else LS_TRY(rates_of(o, t, &rates));
     s.cores = here ? here->for_ranks : 0;
+    s.turns = here && here->shared ? &here->turns : NULL;
     LS_TRY(read_slow(o->slow, slow, &s.nstragglers));
     LS_TRY(read_fail(o->fail, t, fail, &s.nfailures));
     LS_TRY(ls_algo_parse(o->c.comm.algo ? o->c.comm.algo : "", algo));

@@ -8,25 +8,23 @@
 
 #include "coll/cost.h"
 #include "net/world.h"
-#include "plan/step_sim.h"
 #include "train/explain_run.h"
 
 typedef unsigned long long num; /* for printf */
 
 /* --- this machine ---------------------------------------------------------------------------------------- */
 
-static ls_topo_level level_of(const char *name, int count, const ls_link_cost *link, double crowd, double poke_ns)
+static ls_topo_level level_of(const char *name, int count, const ls_link_cost *link, double crowd)
 {
     ls_topo_level v = { .count = count, .bytes_per_s = 1e9 / (link->beta_ns > 0 ? link->beta_ns : 1) / crowd,
-                        .latency_s = 1e-9 * (link->alpha_ns + (crowd > 1 ? crowd * poke_ns : 0)), .ports = 1,
+                        .latency_s = 1e-9 * link->alpha_ns, .ports = 1,
                         .oversubscription = 1 };
     snprintf(v.name, sizeof v.name, "%s", name);
     snprintf(v.link, sizeof v.link, "%s", name);
     return v;
 }
 
-/* A device per rank. Ranks that share cores copy and add one after another: links are as much slower, and a message
- * is seen when its rank has its turn. */
+/* A device per rank. Ranks that share cores copy and add one after another: links are as much slower. */
 static ls_status join(const ls_train_config *c, const ls_cost *cost, ls_here *h)
 {
     const ls_level within = ls_level_within(c->comm.transport);
@@ -34,9 +32,9 @@ static ls_status join(const ls_train_config *c, const ls_cost *cost, ls_here *h)
     h->topo = (ls_topo){ .name = "this machine", .nlevels = h->ranks > h->local ? 2 : 1 };
     snprintf(h->topo.source, sizeof h->topo.source, "%s", h->cost_from);
     snprintf(h->topo.device.name, sizeof h->topo.device.name, "rank");
-    h->topo.level[0] = level_of("node", h->local, &cost->link[within], crowd, cost->poke_ns);
+    h->topo.level[0] = level_of("node", h->local, &cost->link[within], crowd);
     if (h->topo.nlevels > 1)
-        h->topo.level[1] = level_of("cluster", h->ranks / h->local, &cost->link[LS_LEVEL_NETWORK], crowd, cost->poke_ns);
+        h->topo.level[1] = level_of("cluster", h->ranks / h->local, &cost->link[LS_LEVEL_NETWORK], crowd);
     return ls_topo_check(&h->topo);
 }
 
@@ -51,6 +49,7 @@ ls_status ls_here_make(const ls_train_config *c, int ranks, int local, ls_here *
     LS_TRY(ls_measure(c, ranks, local, &out->measured));
     const double at_once = out->cores / out->measured.threads;
     out->shared = local > at_once;
+    if (out->shared) LS_TRY(ls_turns_measure(local, out->cores, &out->turns));
     out->for_ranks = out->shared ? at_once * ranks / local : 0;
     return LS_OK;
 }
@@ -63,7 +62,9 @@ void ls_here_text(const ls_here *h, ls_text *out)
     ls_text_add(out, "operations timed in %d steps of %d micro-batch%s in %.2f s on %d thread%s; links: %s",
                 m->steps, m->micro_batches, m->micro_batches == 1 ? "" : "es", m->seconds, m->threads,
                 m->threads == 1 ? "" : "s", h->cost_from);
-    if (h->shared) ls_text_add(out, "; %d ranks share %g core%s", h->local, h->cores, h->cores == 1 ? "" : "s");
+    if (h->shared)
+        ls_text_add(out, "; %d ranks share %g core%s, and a rank computes for %.1f us to wait for others in a collective, %.1f us for a "
+                    "message", h->local, h->cores, h->cores == 1 ? "" : "s", 1e6 * h->turns.coll_s, 1e6 * h->turns.message_s);
 }
 
 /* --- the prediction -------------------------------------------------------------------------------------- */
@@ -87,7 +88,9 @@ static ls_status simulate(const ls_train_config *c, ls_predicted *p)
 {
     const ls_algo *algo[LS_COLLS];
     const ls_step_rates rates = { .flops_per_s = 1, .measured = &p->here.measured };
-    const ls_step_sim_opts s = { .t = &p->here.topo, .algo = algo, .cores = p->here.for_ranks };
+    const ls_step_sim_opts s = { .t = &p->here.topo, .algo = algo, .cores = p->here.for_ranks,
+                                .jitter = p->here.measured.jitter, .seed = 1,
+                                .turns = p->here.shared ? &p->here.turns : NULL };
     ls_step_lists l = { 0 };
     LS_TRY(ls_algo_parse(c->comm.algo ? c->comm.algo : "", algo));
     ls_step_result *r = calloc(1, sizeof *r);

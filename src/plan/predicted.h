@@ -8,6 +8,7 @@
 #define LS_PLAN_PREDICTED_H
 #include "base/text.h"
 #include "lockstep/topo.h"
+#include "plan/step_sim.h"
 #include "train/explain_layout.h"
 #include "train/measure.h"
 
@@ -23,7 +24,8 @@ typedef struct ls_here {
     int ranks, local;     /* all; on this machine */
     double cores;         /* of this machine */
     bool shared;          /* ranks have more threads than there are cores */
-    double for_ranks;     /* ls_step_sim_opts.cores */
+    double for_ranks;     /* ls_step_sim_opts.cores, */
+    ls_turns turns;       /* and turns, where cores are shared */
     ls_topo topo;
     ls_measured measured; /* owned */
     char cost_from[160];

@@ -34,6 +34,7 @@ typedef struct builder {
     double *pace;
     ls_step_parts *parts; /* [ranks] */
     double *ends, beside_s;
+    double since;  /* bytes that a rank of the stage at hand touches since it waited last */
     ls_step_trace *trace;
 } builder;
 
@@ -130,6 +131,17 @@ static uint32_t to_peer(const builder *b, const ls_step_item *i, int stage)
     return (uint32_t)(2 * (peer - stage) * (b->l->ranks / b->l->stages));
 }
 
+/* What it costs a rank to wait, where others use its core meanwhile. */
+static ls_status turn(builder *b, program *own, int k, bool message)
+{
+    const ls_turns *t = b->o->turns;
+    uint32_t cost = NOTHING;
+    if (!t) return LS_OK;
+    LS_TRY(add_cost(b, (message ? t->message_s : t->coll_s) + ls_turns_refill_s(t, b->since), &cost));
+    b->since = 0;
+    return put(own, k, ls_des_op_of(LS_DES_WORK, 0, 0, cost));
+}
+
 static ls_status put_item(builder *b, int stage, int k, int calls[LS_STEP_PRICES], int *waited)
 {
     const ls_step_item *i = &b->l->of[stage].item[k];
@@ -144,21 +156,29 @@ static ls_status put_item(builder *b, int stage, int k, int calls[LS_STEP_PRICES
     LS_TRY(add_cost(b, i->kind == LS_ITEM_SEND ? i->bytes : seconds, &cost));
     switch (i->kind) {
     case LS_ITEM_WORK:
+        b->since += i->bytes;
         LS_TRY(put(own, k, ls_des_op_of(LS_DES_WORK, 0, 0, cost)));
         if (!(i->asleep > 0)) return LS_OK;
         LS_TRY(add_cost(b, i->asleep, &cost));
         return put(own, k, ls_des_op_of(LS_DES_WORK, 0, LS_DES_ASLEEP, cost));
-    case LS_ITEM_COLL: return put(own, k, ls_des_op_of(LS_DES_MEET, groups, 0, cost));
+    case LS_ITEM_COLL:
+        LS_TRY(turn(b, own, k, i->coll == LS_SENDRECV));
+        return put(own, k, ls_des_op_of(LS_DES_MEET, groups, 0, cost));
     case LS_ITEM_BEGIN:
         LS_TRY(put(own, k, ls_des_op_of(LS_DES_SEND, 1, TRIGGER, NOTHING)));
         LS_TRY(put(beside, k, ls_des_op_of(LS_DES_RECV, UINT32_MAX, TRIGGER, NOTHING)));
         LS_TRY(put(beside, k, ls_des_op_of(LS_DES_MEET, groups, 0, cost)));
         return put(beside, k, ls_des_op_of(LS_DES_SEND, UINT32_MAX, DONE, NOTHING));
     case LS_ITEM_WAIT:
-        for (; *waited < i->count; ++*waited) LS_TRY(put(own, k, ls_des_op_of(LS_DES_RECV, 1, DONE, NOTHING)));
+        for (; *waited < i->count; ++*waited) {
+            LS_TRY(put(own, k, ls_des_op_of(LS_DES_RECV, 1, DONE, NOTHING)));
+            LS_TRY(turn(b, own, k, false));
+        }
         return LS_OK;
     case LS_ITEM_SEND: return put(own, k, ls_des_op_of(LS_DES_SEND, to_peer(b, i, stage), via, cost));
-    case LS_ITEM_RECV: return put(own, k, ls_des_op_of(LS_DES_RECV, to_peer(b, i, stage), via, NOTHING));
+    case LS_ITEM_RECV:
+        LS_TRY(put(own, k, ls_des_op_of(LS_DES_RECV, to_peer(b, i, stage), via, NOTHING)));
+        return turn(b, own, k, true);
     }
     return LS_OK;
 }
@@ -170,6 +190,7 @@ static ls_status put_stage(builder *b, int stage)
     if (b->l->stages * b->l->chunks > MOST_EDGES)
         return ls_fail(LS_UNSUPPORTED, "a pipeline of %d stages: at most %d can be simulated",
                        b->l->stages * b->l->chunks, MOST_EDGES);
+    b->since = 0;
     for (int k = 0; k < b->l->of[stage].n; k++) LS_TRY(put_item(b, stage, k, calls, &waited));
     LS_TRY(put(&b->compute[stage], -1, end));
     return put(&b->beside[stage], -1, end);
@@ -226,7 +247,9 @@ static void on_span(void *arg, const ls_des_op *op, const ls_des_span *s)
     const ls_step_item *i = &b->l->of[stage].item[p->item[s->at]];
     ls_step_parts *to = &b->parts[rank];
     if (beside && op->kind == LS_DES_MEET) b->beside_s += s->until_s - s->ready_s;
-    if (!beside && op->kind == LS_DES_WORK) {
+    const bool turn = op->kind == LS_DES_WORK && i->kind != LS_ITEM_WORK;
+    if (turn) to->collectives += s->until_s - s->from_s;
+    if (!beside && op->kind == LS_DES_WORK && !turn) {
         to->compute += s->until_s - s->from_s;
         if (i->part == LS_PART_OPTIMIZER) to->optimizer += s->until_s - s->from_s;
         if (i->part == LS_PART_DATA) to->data += s->until_s - s->from_s;
@@ -237,7 +260,7 @@ static void on_span(void *arg, const ls_des_op *op, const ls_des_span *s)
     }
     if (!beside && op->kind == LS_DES_RECV) *(i->kind == LS_ITEM_WAIT ? &to->beside : &to->stages)
         += s->ready_s - s->from_s;
-    const bool seen = beside ? op->kind == LS_DES_MEET : op->kind != LS_DES_SEND || i->kind == LS_ITEM_SEND;
+    const bool seen = beside ? op->kind == LS_DES_MEET : !turn && (op->kind != LS_DES_SEND || i->kind == LS_ITEM_SEND);
     if (b->trace && seen) ls_step_trace_add(b->trace, rank, i, s);
 }
 

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "plan/step_list.h"
 #include "plan/step_price.h"
+#include "plan/turns.h"
 #include "sim/des.h"
 
 typedef struct ls_step_straggler {
@@ -25,6 +26,7 @@ typedef struct ls_step_sim_opts {
     const ls_topo *t;     /* borrowed, as all here */
     const ls_algo *const *algo; /* [LS_COLLS]: of a collective; NULL among them, or in place of them: the fastest */
     double cores;         /* that all ranks share (sim/des.h); 0: a device per rank */
+    const ls_turns *turns; /* of ranks that share cores; NULL: waiting costs nothing else */
     double jitter;
     uint64_t seed;
     const ls_step_straggler *straggler;

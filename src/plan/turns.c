@@ -1,0 +1,148 @@
+/* turns.c -- two measurements: ranks that are threads of this process and do nothing but wait for each other; and a
+ * block that is read after others were, and again: the difference is what the second time found near by. */
+#include "plan/turns.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/env.h"
+#include "lockstep/group.h"
+
+/* --- caches ------------------------------------------------------------------------------------------------- */
+
+#define SMALLEST ((size_t)64 << 10)
+#define OTHERS   ((size_t)8 << 20) /* read in between: more than a core's own caches hold, less than all cores' */
+#define ROUNDS   9
+
+static size_t size_of(int i) { return SMALLEST << i; }
+
+/* A word of each of n / 64 lines, which are a power of two, in an order that nothing fetches ahead. */
+static uint64_t read_all(const char *p, size_t n)
+{
+    uint64_t sum = 0;
+    const size_t lines = n / 64;
+    for (size_t i = 0, at = 0; i < lines; i++, at = (at + 40503) & (lines - 1))
+        sum += *(const uint64_t *)(const void *)(p + 64 * at);
+    return sum;
+}
+
+static double time_read(const char *p, size_t n, uint64_t *sum)
+{
+    const uint64_t from = ls_env_get()->mono_ns();
+    *sum += read_all(p, n);
+    return 1e-9 * (double)(ls_env_get()->mono_ns() - from);
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static ls_status measure_refill(ls_turns *out)
+{
+    char *block = aligned_alloc(64, size_of(LS_TURN_SIZES - 1)), *others = aligned_alloc(64, OTHERS);
+    uint64_t sum = 0;
+    if (!block || !others) {
+        free(block);
+        free(others);
+        return ls_fail(LS_NO_MEMORY, "%zu bytes to measure caches with", size_of(LS_TURN_SIZES - 1) + OTHERS);
+    }
+    memset(block, 1, size_of(LS_TURN_SIZES - 1));
+    memset(others, 1, OTHERS);
+    for (int i = 0; i < LS_TURN_SIZES; i++) {
+        double lost[ROUNDS];
+        for (int k = 0; k < ROUNDS; k++) {
+            sum += read_all(others, OTHERS);
+            const double far = time_read(block, size_of(i), &sum);
+            lost[k] = fmax(0, far - time_read(block, size_of(i), &sum));
+        }
+        qsort(lost, ROUNDS, sizeof *lost, by_value);
+        out->refill_s[i] = lost[ROUNDS / 2];
+        if (i > 0) out->refill_s[i] = fmax(out->refill_s[i], out->refill_s[i - 1]);
+    }
+    block[0] = (char)sum; /* so that it is read */
+    free(block);
+    free(others);
+    return LS_OK;
+}
+
+/* --- waiting ------------------------------------------------------------------------------------------------ */
+
+/* Between two calls a rank computes for some ten microseconds: then not all are there at the same time. */
+enum { CALLS = 64, BATCHES = 11, VALUES = 512, BLOCK = 32 << 10, PASSES = 16 };
+enum { NO_CALL, COLL, MESSAGE, WAYS };
+
+typedef struct crowd {
+    double s[WAYS][BATCHES]; /* rank 0's: of a call */
+} crowd;
+
+static ls_status exchange(ls_group *g, float *to, float *from)
+{
+    const int n = ls_group_size(g), me = ls_group_rank(g);
+    const ls_p2p op[] = { { .send = to, .count = VALUES, .dtype = LS_F32, .peer = (me + 1) % n },
+                          { .recv = from, .count = VALUES, .dtype = LS_F32, .peer = (me + n - 1) % n } };
+    return ls_p2p_batch(g, op, 2);
+}
+
+static ls_status time_calls(ls_group *g, int way, const char *block, double *s)
+{
+    float a[VALUES] = { 0 }, b[VALUES];
+    uint64_t sum = 0;
+    LS_TRY(ls_barrier(g));
+    const uint64_t from = ls_env_get()->mono_ns();
+    for (int i = 0; i < CALLS; i++) {
+        for (int k = 0; k < PASSES; k++) sum += read_all(block, BLOCK);
+        if (way == COLL) LS_TRY(ls_all_reduce(g, a, a, VALUES, LS_F32, LS_SUM));
+        if (way == MESSAGE) LS_TRY(exchange(g, a, b));
+    }
+    a[0] = (float)sum; /* so that it is read */
+    LS_TRY(ls_barrier(g));
+    *s = 1e-9 * (double)(ls_env_get()->mono_ns() - from) / CALLS;
+    return LS_OK;
+}
+
+static ls_status crowd_rank(ls_world *w, void *arg)
+{
+    crowd *c = arg, other;
+    crowd *mine = ls_world_rank(w) == 0 ? c : &other;
+    char *block = calloc(BLOCK, 1);
+    ls_status st = block ? LS_OK : ls_fail(LS_NO_MEMORY, "%d bytes to compute with", BLOCK);
+    for (int i = 0; i < BATCHES; i++)
+        for (int way = 0; way < WAYS && st == LS_OK; way++) st = time_calls(ls_world_group(w), way, block, &mine->s[way][i]);
+    free(block);
+    return st;
+}
+
+/* What all cores did in the meantime, divided among the ranks. */
+static ls_status measure_waits(int ranks, double cores, ls_turns *out)
+{
+    const int n = ranks < LS_TURN_RANKS ? ranks : LS_TURN_RANKS;
+    const ls_world_opts o = { .transport = "shm", .arena_bytes = (size_t)4 << 20 };
+    crowd c;
+    LS_TRY(ls_world_threads(n, &o, crowd_rank, &c));
+    for (int way = 0; way < WAYS; way++) qsort(c.s[way], BATCHES, sizeof *c.s[way], by_value);
+    const double part = n > cores ? cores / n : 1, alone = c.s[NO_CALL][BATCHES / 2];
+    out->coll_s = part * fmax(0, c.s[COLL][BATCHES / 2] - alone);
+    out->message_s = part * fmax(0, c.s[MESSAGE][BATCHES / 2] - alone);
+    return LS_OK;
+}
+
+ls_status ls_turns_measure(int ranks, double cores, ls_turns *out)
+{
+    LS_TRY(measure_refill(out));
+    return measure_waits(ranks, cores, out);
+}
+
+double ls_turns_refill_s(const ls_turns *t, double bytes)
+{
+    double below = 0, s_below = 0;
+    for (int i = 0; i < LS_TURN_SIZES; i++) {
+        const double size = (double)size_of(i);
+        if (bytes <= size) return s_below + (t->refill_s[i] - s_below) * (bytes - below) / (size - below);
+        below = size;
+        s_below = t->refill_s[i];
+    }
+    return s_below;
+}

@@ -1,0 +1,105 @@
+/* What waiting costs ranks that share cores: in a simulated step, by closed forms; and what is measured of it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "plan/step_sim.h"
+
+#define assert_done(expr)                                                          \
+    do {                                                                           \
+        if ((expr) != LS_OK) fail_msg("%s: %s", #expr, ls_last_error());           \
+    } while (0)
+
+#define KIB 1024.0
+
+static const ls_topo links = { .name = "links", .nlevels = 1,
+                               .level = { { .name = "node", .link = "link", .count = 4, .bytes_per_s = 1e15, .latency_s = 1e-12,
+                                            .ports = 1, .oversubscription = 1 } } };
+
+static const ls_turns costs = { .coll_s = 1e-3, .message_s = 5e-4, .refill_s = { 1e-5, 3e-5, 4e-5, 4e-5, 4e-5, 4e-5, 4e-5 } };
+
+/* Four ranks, two cores: what each computes in turn takes twice as long. */
+static double step_of(ls_step_item *item, int n, const ls_turns *turns)
+{
+    ls_step_lists l = { .ranks = 4, .size = { [LS_AXIS_PP] = 1, [LS_AXIS_DP] = 4, [LS_AXIS_EP] = 1, [LS_AXIS_CP] = 1, [LS_AXIS_TP] = 1 },
+                        .stages = 1, .chunks = 1, .micro_batches = 1, .schedule = "1f1b" };
+    l.of[0].item = item;
+    l.of[0].n = n;
+    const ls_step_sim_opts o = { .t = &links, .cores = 2, .turns = turns };
+    ls_step_result *r = calloc(1, sizeof *r);
+    assert_non_null(r);
+    assert_done(ls_step_simulate(&l, &o, r));
+    const ls_step_parts *p = &r->stage[0];
+    const double step = r->step_s, sum = p->compute + p->collectives + p->others + p->beside + p->stages + p->idle;
+    assert_true(sum > step * (1 - 1e-9) && sum < step * (1 + 1e-9));
+    free(r);
+    return step;
+}
+
+static ls_step_item work(double seconds, double bytes)
+{
+    return (ls_step_item){ .kind = LS_ITEM_WORK, .seconds = seconds, .bytes = bytes };
+}
+
+static ls_step_item call(ls_item_kind kind, ls_coll coll)
+{
+    return (ls_step_item){ .kind = kind, .coll = coll, .bytes = 64, .axes = 1u << LS_AXIS_DP };
+}
+
+static void near(double found, double expected)
+{
+    if (found < expected - 1e-8 || found > expected + 1e-8) fail_msg("%.9f s: expected %.9f", found, expected);
+}
+
+static void a_wait_costs_a_turn_and_what_is_read_again(void **state)
+{
+    (void)state;
+    ls_step_item item[] = { work(.01, 64 * KIB), call(LS_ITEM_COLL, LS_ALL_REDUCE), work(.01, 96 * KIB),
+                            call(LS_ITEM_COLL, LS_ALL_GATHER), call(LS_ITEM_COLL, LS_ALL_REDUCE) };
+    near(step_of(item, 5, NULL), 2 * .02);
+    /* 64 KiB are read again in 10 us, 96 KiB in 20; nothing is between the last two */
+    near(step_of(item, 5, &costs), 2 * (.02 + 3e-3 + 1e-5 + 2e-5));
+}
+
+static void what_goes_on_beside_is_waited_for_once(void **state)
+{
+    (void)state;
+    ls_step_item item[] = { work(.01, 0), call(LS_ITEM_BEGIN, LS_ALL_REDUCE), work(.01, 1e9),
+                            { .kind = LS_ITEM_WAIT, .count = 1 } };
+    near(step_of(item, 4, NULL), 2 * .02);
+    near(step_of(item, 4, &costs), 2 * (.02 + 1e-3 + 4e-5));
+}
+
+static void caches_hold_so_much(void **state)
+{
+    (void)state;
+    const struct { double bytes, s; } row[] = { { 0, 0 }, { 32 * KIB, 5e-6 }, { 64 * KIB, 1e-5 }, { 96 * KIB, 2e-5 },
+                                                { 128 * KIB, 3e-5 }, { 4096 * KIB, 4e-5 }, { 1e12, 4e-5 } };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) near(ls_turns_refill_s(&costs, row[i].bytes), row[i].s);
+}
+
+/* A change of processes takes far more than nothing, and far less than a second; more data never come back sooner. */
+static void a_machine_is_measured(void **state)
+{
+    (void)state;
+    ls_turns t;
+    assert_done(ls_turns_measure(6, 1, &t));
+    assert_true(t.coll_s >= 0 && t.coll_s < 1 && t.message_s >= 0 && t.message_s < 1 && t.coll_s + t.message_s > 0);
+    for (int i = 1; i < LS_TURN_SIZES; i++) assert_true(t.refill_s[i] >= t.refill_s[i - 1] && t.refill_s[i] < 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_wait_costs_a_turn_and_what_is_read_again),
+        cmocka_unit_test(what_goes_on_beside_is_waited_for_once),
+        cmocka_unit_test(caches_hold_so_much),
+        cmocka_unit_test(a_machine_is_measured),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
