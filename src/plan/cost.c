@@ -231,9 +231,10 @@ void ls_layer_cost_with(const ls_run *r, const double *k, const ls_layer_work *w
     const double comm = tensor + exchange;
     const double products = x * A.products + y * B.products, traffic = work - products;
     *o = work_of->cost;
-    o->fwd = launched(work + att + comm, cpu) - comm;
-    o->bwd = launched(2 * k[LS_K_BACKWARD] * products + 1.5 * traffic + (r->flash ? 2.5 : 2) * att + comm,
-                      1.5 * cpu) - comm;
+    const double gap = r->flash ? 0 : 1e-6 * k[LS_K_GAP]; /* attention in one kernel: few kernels, and long ones */
+    o->fwd = launched(work + att + comm + gap, cpu) - comm;
+    o->bwd = launched(2 * k[LS_K_BACKWARD] * products + 1.5 * traffic + (r->flash ? 2.5 : 2) * att + comm +
+                      1.5 * gap, 1.5 * cpu) - comm;
     o->products = products, o->attention = att, o->tensor = tensor, o->exchange = exchange;
 }
 

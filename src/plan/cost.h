@@ -45,7 +45,8 @@ const ls_device_sheet *ls_device_sheet_find(const char *gpu);
     X(EAGER, 1.8, .4, "more traffic of elementwise work that no compiler fuses")                             \
     X(LOSS, 6, .6, "times that logits of 4 bytes pass through memory")                                       \
     X(EXCHANGE, 60, .8, "GB/s per rank of an exchange between experts")                                      \
-    X(ROUTE, 4, .8, "times that routed tokens pass through memory")
+    X(ROUTE, 4, .8, "times that routed tokens pass through memory")                                          \
+    X(GAP, 50, 1., "microseconds that a device idles between the kernels of a layer's forward")
 
 typedef enum ls_constant {
 #define X(name, prior, sd, meaning) LS_K_##name,

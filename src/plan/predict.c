@@ -7,7 +7,8 @@
 #include "plan/row_run.h"
 
 const ls_stack ls_stacks[] = {
-    { "megatron-a100-vtrain", "vtrain-multi vtrain-single", "", ANY, "" },
+    { "megatron-a100-vtrain", "vtrain-multi", "", ANY, "" },
+    { "megatron-a100-node", "vtrain-single", "", ANY, "" },
     { "megascale-a100", "megascale megascale-ablation", "A100", ANY, "MegaScale" },
     { "megatron-a100", "ptdp ptdp-text mlm-jan2021 mtnlg korth megascale megascale-ablation megatron-ci-mem", "A100",
         ANY, "" },
