@@ -46,10 +46,10 @@ ls_status ls_row_coll(const ls_row *r, ls_coll_run *o)
 double ls_coll_cost(const ls_coll_run *r, const double *k)
 {
     const double bus = 1e3 * k[LS_C_BUS] * r->rings; /* bytes per microsecond */
-    const double x = r->bytes * r->factor / bus + (r->factor > 1 ? r->bytes / r->n / (1e3 * k[LS_C_LOCAL]) : 0);
+    const double x = r->bytes * r->factor / bus + (r->factor >= 1 ? r->bytes / r->n / (1e3 * k[LS_C_LOCAL]) : 0);
     const double ll = k[LS_C_LL] + k[LS_C_LL_RANK] * r->n + r->bytes * r->factor / (bus * k[LS_C_LL_PART]);
     const double ll128 = k[LS_C_LL128] + k[LS_C_LL128_RANK] * r->n + r->bytes * r->factor / (bus * k[LS_C_LL128_PART]);
-    const double simple = k[LS_C_SIMPLE] + k[LS_C_SIMPLE_RANK] * r->n + x + k[LS_C_RAMP] * pow(x, .35);
+    const double simple = k[LS_C_SIMPLE] + k[LS_C_SIMPLE_RANK] * r->n + x + k[LS_C_RAMP] * sqrt(x);
     /* NCCL picks the least; near a tie it does not always. */
     return 1e-6 * pow(pow(ll, -12) + pow(ll128, -12) + pow(simple, -12), -1.0 / 12);
 }

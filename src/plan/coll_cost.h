@@ -16,7 +16,7 @@
     X(LL128_PART, .6, .5, "part of the bus that LL128 reaches")                                             \
     X(SIMPLE, 100, .8, "microseconds, protocol Simple")                                                     \
     X(SIMPLE_RANK, 10, 1., "the same per rank")                                                             \
-    X(RAMP, 1, 1., "of the excess of the ramp, in microseconds^.65")
+    X(RAMP, 1, 1., "of the excess of the ramp, in microseconds^.5")
 
 typedef enum ls_coll_constant {
 #define X(name, prior, sd, meaning) LS_C_##name,

@@ -28,8 +28,9 @@ static const struct { int n; double prior[K], spread[K]; } kinds[2] = {
 };
 _Static_assert((int)LS_C_COUNT <= (int)LS_K_COUNT, "constants of collectives fit");
 
-/* What a constant one standard deviation away from its expected value costs, in percent of one family. */
-#define RIDGE .02
+/* What a constant one standard deviation away from its expected value costs, as a part of one family's error. Sweeps
+ * of message sizes say more of their constants than steps do, so expected values matter less there. */
+static const double ridges[2] = { .02, .002 };
 
 static int kind_of(int group) { return group >= LS_STACKS; }
 
@@ -335,7 +336,7 @@ int main(int argc, char **argv)
             int c = 0;
             for (int i = 0; i < n; i++)
                 if (all[i].stack == stack && all[i].fold != fold) some[c++] = &all[i];
-            fit(some, c, RIDGE, x);
+            fit(some, c, ridges[kind_of(stack)], x);
             for (int i = 0; i < n; i++) {
                 if (all[i].stack != stack) continue;
                 const double e = log(all[i].seconds / seconds(&all[i], x));
