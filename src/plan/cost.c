@@ -68,7 +68,7 @@ static double tensor_sum(const ls_run *r, const double *k, const ls_spans *at, d
 {
     if (r->t <= 1) return 0;
     const double t = (double)r->t, rate = 1e9 * k[LS_K_NODE_RATE] / 2 * at->tensor_net / at->tensor_rings;
-    if (!at->tensor_out) return 1e-6 * k[LS_K_TP_LATENCY] + 2 * (t - 1) / t * bytes / (1e9 * k[LS_K_TP_RATE]);
+    if (!at->tensor_out) return 1e-6 * k[LS_K_TP_LATENCY] * log2(t) + 2 * (t - 1) / t * bytes / (1e9 * k[LS_K_TP_RATE]);
     return 2 * ring(t, bytes, rate, 1e-6 * k[LS_K_NET_LATENCY]) + 1e-6 * k[LS_K_TP_LATENCY];
 }
 
