@@ -308,6 +308,7 @@ void ls_step_cost_from(const ls_run *r, const double *k, const ls_layer_cost *l,
     if (d > 1) {
         const double bytes = r->grad_bytes * shared + (r->e > 1 ? r->grad_bytes * own * ((double)r->e > d ? 0 : 1) : 0);
         comm = 2 * ring(d, bytes, rate, latency);
+        if (r->whole_sums && r->zero >= 1) comm += ring(d, 2 * shared, rate, latency);
         if (r->zero >= 3) {
             /* Each unit is gathered forward and backward, and its gradient scattered, per micro-batch. */
             const double units = per_stage * p;

@@ -74,6 +74,7 @@ typedef struct ls_run {
     double bits;              /* of products: 16, 8, 4 */
     double grad_bytes;        /* that dp reduces, per parameter */
     bool flash;               /* attention in one kernel */
+    bool whole_sums;          /* ZeRO sums whole gradients on all ranks of dp, then gathers updated weights */
     bool sequence_parallel;
     /* of PyTorch: not compiled; tp's traffic overlaps products; a scale per row in 8 bits */
     bool eager, async_tensor, row_scaled;

@@ -71,6 +71,7 @@ ls_status ls_row_run(const ls_row *r, ls_run *o)
     static const char of_2023[] =
         "mosaic torchtitan nemo-fp8 nemo-longseq bridge mcore-h100 moezoo llama3 deepseek misc llmc";
     o->flash = ls_among(of_2023, r->family);
+    o->whole_sums = strcmp(r->family, "bloom") == 0;
     o->eager = ls_row_notes(r, "eager");
     o->async_tensor = ls_row_notes(r, "async TP");
     o->row_scaled = strstr(dt, "rowwise") != NULL;
