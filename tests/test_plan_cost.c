@@ -8,6 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "plan/coll_cost.h"
 #include "plan/predict.h"
 
 static double sum(const ls_step_cost *c)
@@ -109,6 +110,85 @@ static void a_step_without_parallelism_is_its_products(void **state)
                                                                         flops / ideal.peak16);
 }
 
+static bool near(double a, double b) { return fabs(a - b) <= 1e-9 * fabs(b); }
+
+/* A device without limits runs a step of layers whose only price is the one that a test sets. */
+static ls_run free_of_charge(ls_device_sheet *ideal, double *k)
+{
+    ls_run r = layout(0);
+    *ideal = *r.device;
+    ideal->bytes_per_s = INFINITY;
+    memset(k, 0, LS_K_COUNT * sizeof *k);
+    k[LS_K_GEMM] = k[LS_K_ATTENTION] = k[LS_K_TP_RATE] = k[LS_K_NODE_RATE] = INFINITY;
+    r.device = ideal;
+    r.n = r.t = r.p = r.d = r.v = 1, r.batch = 8, r.micro = 2, r.zero = 0, r.kept = LS_KEEP_ALL, r.flash = true;
+    return r;
+}
+
+static void kernels_of_unfused_attention_leave_gaps(void **state)
+{
+    (void)state;
+    ls_device_sheet ideal;
+    double k[LS_K_COUNT];
+    ls_step_cost c;
+    ls_run r = free_of_charge(&ideal, k);
+    k[LS_K_GAP] = 100;
+    ls_step_cost_of(&r, k, &c);
+    assert_true(c.total == 0);
+    r.flash = false;
+    ls_step_cost_of(&r, k, &c); /* 4 micro-batches, forward and one and a half times that backward */
+    assert_true(near(c.total, 4 * 2.5 * 100e-6 * (double)r.m.layers));
+}
+
+static void latency_of_tensor_parallelism_is_logarithmic(void **state)
+{
+    (void)state;
+    ls_device_sheet ideal;
+    double k[LS_K_COUNT];
+    ls_step_cost c;
+    ls_run r = free_of_charge(&ideal, k);
+    k[LS_K_TP_LATENCY] = 10;
+    for (int log = 1; log <= 3; log++) {
+        r.n = r.t = 1 << log;
+        ls_step_cost_of(&r, k, &c); /* two all_reduces forward and two backward */
+        assert_true(near(c.tensor, 4 * 4 * 10e-6 * log * (double)r.m.layers));
+    }
+}
+
+/* An all_reduce moves 2 (d - 1) / d of the gradients, the all_gather after it half of that. */
+static void whole_sums_move_half_as_much_again(void **state)
+{
+    (void)state;
+    ls_device_sheet ideal;
+    double k[LS_K_COUNT];
+    ls_step_cost halves, whole;
+    ls_run r = free_of_charge(&ideal, k);
+    k[LS_K_NODE_RATE] = 50;
+    k[LS_K_TP_RATE] = 100;
+    r.n = r.d = 32, r.batch = 64, r.zero = 1;
+    ls_step_cost_of(&r, k, &halves);
+    r.whole_sums = true;
+    ls_step_cost_of(&r, k, &whole);
+    assert_true(halves.data > 0 && near(whole.data, 1.5 * halves.data));
+    r.zero = 0; /* nothing is gathered */
+    ls_step_cost_of(&r, k, &whole);
+    assert_true(near(whole.data, halves.data));
+}
+
+static void ranks_read_and_write_their_own_part(void **state)
+{
+    (void)state;
+    double k[LS_C_COUNT] = { 0 };
+    k[LS_C_BUS] = 100, k[LS_C_LOCAL] = 200, k[LS_C_LL] = k[LS_C_LL128] = INFINITY;
+    k[LS_C_LL_PART] = k[LS_C_LL128_PART] = 1;
+    ls_coll_run r = { .n = 2, .bytes = 1e9, .factor = ls_coll_bus_factor(LS_ALL_REDUCE, 2), .rings = 1 };
+    assert_true(near(ls_coll_cost(&r, k), 1e9 / 100e9 + .5e9 / 200e9));
+    r.n = 4, r.factor = ls_coll_bus_factor(LS_ALL_REDUCE, 4);
+    assert_true(near(ls_coll_cost(&r, k), 1.5e9 / 100e9 + .25e9 / 200e9));
+    r.factor = ls_coll_bus_factor(LS_ALL_GATHER, 4);
+    assert_true(near(ls_coll_cost(&r, k), .75e9 / 100e9));
+}
+
 static void collectives_take_longer_for_more_bytes(void **state)
 {
     (void)state;
@@ -130,6 +210,10 @@ int main(void)
         cmocka_unit_test(more_of_a_resource_is_never_slower),
         cmocka_unit_test(a_bubble_is_never_negative),
         cmocka_unit_test(a_step_without_parallelism_is_its_products),
+        cmocka_unit_test(kernels_of_unfused_attention_leave_gaps),
+        cmocka_unit_test(latency_of_tensor_parallelism_is_logarithmic),
+        cmocka_unit_test(whole_sums_move_half_as_much_again),
+        cmocka_unit_test(ranks_read_and_write_their_own_part),
         cmocka_unit_test(collectives_take_longer_for_more_bytes),
     };
     return cmocka_run_group_tests_name("plan_cost", tests, NULL, NULL);
