@@ -30,6 +30,10 @@ for id in zb-bubble-0001 zb-bubble-0002 zb-bubble-0003 zb-bubble-0004; do claim 
 for id in korth-fig1-0001 korth-fig1-0002 korth-fig1-0009; do claim "$id: Figure 1 of Korthikanti et al." within $id .001; done
 claim 'a rank of Megatron-LM has its bytes' within megatron-ci-mem-0103 1
 claim 'its peak' within megatron-ci-mem-0104 3
+mib=megatron-ci-mem
+for id in 0004 0029 0081 0093 0193 0239 0260 0290 0292; do claim "$mib-$id: bytes between steps that PyTorch's allocator counted" within $mib-$id 1; done
+for id in 0005 0082 0094 0194 0240 0291 0293; do claim "$mib-$id: its peak" within $mib-$id 3; done
+claim 'the peak with weights in 8 bits, latent attention and multi-token prediction' within $mib-0261 5
 claim 'a label out-of-memory is right' within bloom-0146 0
 claim 'each low is at most predicted, and each high at least' test -z "$(awk -F, '/^[a-z].*-[0-9]+,/ && !($4 <= $3 && $3 <= $5)' score.txt)"
 claim 'what is not predicted has a reason' grep -q "^not predicted: llama3-0008,job_interruptions_54_days: 'job_interruptions_54_days' is not predicted" score.txt

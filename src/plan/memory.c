@@ -1,111 +1,10 @@
-/* memory.c -- the ledger of a published row: states by owner, activations in flight, logits, and workspaces.
- *
- * Workspaces are what libraries allocate beside the model. Their sizes are constants of a device and of the software
- * that the row names: cuBLAS has 8 MiB per handle on Ampere and 32 MiB on Hopper, Transformer Engine as much again,
- * and one per stream for grouped products.
- */
+/* memory.c -- the ledger of a published row: states by owner, activations in flight, and logits. */
 #include <math.h>
 #include <string.h>
 
+#include "plan/megatron.h"
 #include "plan/memory.h"
 #include "plan/row_run.h"
-
-typedef struct megatron { /* a row of Megatron-LM's continuous integration */
-    double shared, experts;  /* parameters per rank of the last stage */
-    double layers, tokens, V;
-    bool flash, transformer_engine;
-    int64_t t;
-} megatron;
-
-static double round_up(double v, double to) { return ceil(v / to) * to; }
-
-static void last_stage(const ls_row *r, const ls_run *o, megatron *g)
-{
-    const ls_llm *m = &r->m;
-    const double t = (double)o->t, h = (double)m->hidden, L = (double)m->layers, p = (double)o->p;
-    const double w = ls_row_noted(r, "kv-channels=", (double)m->hidden / (double)m->heads);
-    const double q = (double)m->heads * w, kv = 2 * (double)(m->kv_heads ? m->kv_heads : m->heads) * w;
-    const bool bias = !ls_row_notes(r, "disable-bias-linear"), rms = ls_row_notes(r, "RMSNorm"), gated =
-        ls_row_notes(r, "swiglu");
-    const double mats = gated ? 3 : 2, experts = ls_row_noted(r, "num-experts=", 0);
-    double f = (double)m->ffn;
-    /* Megatron-LM's default width with a gate keeps the parameters of 4 h. */
-    if (gated && experts == 0 && m->ffn == 4 * m->hidden) f = floor(4 * h * 2 / 3 / 64) * 64;
-    const double fe = ls_row_noted(r, "moe-ffn-hidden-size=", f), te = ls_row_noted(r, "expert-tensor-parallel-size=",
-            t);
-    double layer = h * (q + kv) / t + q * h / t + (rms ? 2 : 4) * h + (bias ? (q + kv) / t + h : 0);
-    if (ls_row_notes(r, "multi-latent-attention")) {
-        const double rkv = ls_row_noted(r, "kv-lora-rank=", 32), dn = 128, dr = 64, dv = 128, a = (double)m->heads;
-        layer = h * a * (dn + dr) / t + h * (rkv + dr) + rkv * a * (dn + dv) / t + a * dv * h / t + 2 * h + rkv +
-            (bias ? h : 0);
-    }
-    if (ls_row_notes(r, "qk-layernorm")) layer += 4 * w;
-    g->experts = 0;
-    if (experts > 0) {
-        layer += experts * h + mats * h * ls_row_noted(r, "moe-shared-expert-intermediate-size=", 0) / t;
-        g->experts = experts / (double)o->e * mats * h * fe / te;
-    } else {
-        layer += mats * h * f / t + (bias ? (mats - 1) * f / t + h : 0);
-    }
-    g->V = round_up((double)m->vocab, 128 * t);
-    g->layers = ls_row_notes(r, "account-for-loss") ? (L + 2) / p - 1 : L / p;
-    const bool tied = !ls_row_notes(r, "untie-embeddings");
-    g->shared = g->layers * layer + g->V / t * h + (rms ? h : 2 * h);
-    if (o->p == 1) {
-        if (!ls_row_notes(r, "position-embedding-type=rope")) g->shared +=
-            ls_row_noted(r, "max-position-embeddings=", 0) * h;
-        if (!tied) g->shared += g->V / t * h;
-    }
-    g->experts *= g->layers;
-    g->tokens = (double)o->micro * (double)m->seq / (double)o->c;
-    g->t = o->t;
-    g->transformer_engine = !ls_row_notes(r, "transformer-impl=local");
-    g->flash = g->transformer_engine && !ls_row_notes(r, "attention-backend=unfused");
-}
-
-static double workspace_mb(const ls_row *r, const megatron *g)
-{
-    const bool ampere = r->gpu[0] == 'A', experts = ls_row_notes(r, "num-experts=");
-    if (!g->transformer_engine) return 80 + 65.0 / (double)g->t + (experts && !ampere ? 31 : 0);
-    if (ls_row_notes(r, "moe-grouped-gemm")) return ampere ? 96 : 250;
-    if (ampere) return !g->flash ? 82 : ls_row_notes(r, "deterministic-mode") ? 98 : 30;
-    return 112;
-}
-
-/* Bytes of parameters, gradients and optimizer of the last stage, and workspaces. */
-static double allocated(const ls_row *r, const ls_run *o, const megatron *g)
-{
-    const double d = (double)(o->d * o->c);
-    double states = (g->shared + g->experts) * (strcmp(r->dtype, "fp16") == 0 ? 20 : 18);
-    if (r->zero >= 1) {
-        const double copies = ls_row_noted(r, "num-distributed-optimizer-instances=", 1);
-        const double te = ls_row_noted(r, "expert-tensor-parallel-size=", (double)o->t);
-        const double of_experts = fmax(1, (double)o->n / (double)o->p / ((double)o->e * te));
-        states = g->shared * (6 + 12 * copies / d) + g->experts * (6 + 12 * fmin(copies, of_experts) / of_experts);
-    }
-    return states + 1e6 * workspace_mb(r, g);
-}
-
-/* Beside that, when the loss is computed: logits in 16 and 32 bits, and the activations in flight on the last stage. */
-static double at_peak(const ls_row *r, const ls_run *o, const megatron *g)
-{
-    const ls_llm *m = &r->m;
-    const double t = (double)o->t, h = (double)m->hidden, one = g->tokens * h;
-    const bool sp = ls_row_notes(r, "sequence-parallel");
-    const double fewer = 4 * (1 - (double)(m->kv_heads ? m->kv_heads : m->heads) / (double)m->heads); /* grouped keys */
-    double layer = sp ? (34 - fewer) * one / t : one * (10 + (24 - fewer) / t);
-    if (!g->flash) layer += 5 * (double)m->heads * (double)m->seq * g->tokens / t;
-    if (ls_row_notes(r, "num-experts=")) {
-        const double K = ls_row_noted(r, "moe-router-topk=", 1), fe = ls_row_noted(r, "moe-ffn-hidden-size=",
-                (double)m->ffn);
-        const double te = ls_row_noted(r, "expert-tensor-parallel-size=", t);
-        layer += g->tokens / t * (K * (4 * h + 4 * fe * t / te) - 4 * (double)m->ffn);
-    }
-    double in_flight = ls_pipe_in_flight(o->form, (int)o->p, (int)o->v, o->batch / (o->micro * o->d), (int)o->p - 1);
-    double kept = g->layers * layer * in_flight;
-    if (strcmp(r->recompute, "full") == 0) kept = g->layers * 2 * one + layer;
-    return kept + 6 * g->tokens * g->V / t;
-}
 
 /* The stage with the most states and activations; its inputs alone stay where all is recomputed. */
 static double fullest_stage(const ls_row *r, const ls_run *o)
@@ -162,12 +61,12 @@ ls_status ls_row_memory(const ls_row *r, double *value)
         return LS_OK;
     }
     if (ci_allocated || strcmp(r->metric, "mem_max_allocated_bytes") == 0) {
-        megatron g = { 0 };
+        ls_megatron_memory m;
         if (strncmp(r->family, "megatron", 8) != 0) return ls_fail(LS_UNSUPPORTED,
                                                                    "flags of Megatron-LM are not stated");
         LS_TRY(ls_row_run(r, &o));
-        last_stage(r, &o, &g);
-        *value = allocated(r, &o, &g) + (ci_allocated ? 0 : at_peak(r, &o, &g));
+        ls_megatron_memory_of(r, &o, &m);
+        *value = m.states + m.workspaces + m.between + (ci_allocated ? 0 : m.kept + m.logits - m.freed);
         return LS_OK;
     }
     const bool fits = strcmp(r->metric, "fits_80gb") == 0, bloom = strcmp(r->family, "bloom") == 0;
