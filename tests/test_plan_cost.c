@@ -10,6 +10,7 @@
 
 #include "plan/coll_cost.h"
 #include "plan/predict.h"
+#include "plan/row_run.h"
 
 static double sum(const ls_step_cost *c)
 {
@@ -203,6 +204,83 @@ static void collectives_take_longer_for_more_bytes(void **state)
     }
 }
 
+/* Gradients of experts are reduced among ranks that have the same ones: none where ep is all of dp. Where a node is a
+ * rack of 72, 72 adapters leave it in place of 8. */
+static void gradients_take_their_links(void **state)
+{
+    (void)state;
+    double k[LS_K_COUNT];
+    for (int i = 0; i < LS_K_COUNT; i++) k[i] = ls_constants[0][i];
+    k[LS_K_NET_LATENCY] = k[LS_K_HIDDEN] = 0, k[LS_K_NODE_RATE] = 100, k[LS_K_TP_RATE] = 1e6;
+    ls_run r = { .device = ls_device_sheet_find("B200"), .per_node = 8, .n = 64, .t = 1, .p = 1, .v = 1, .c = 1,
+                 .d = 64, .micro = 1, .batch = 64, .bits = 16, .grad_bytes = 2, .zero = 1, .flash = true };
+    assert_int_equal(ls_llm_preset("qwen3-30b", &r.m), LS_OK);
+    const double experts = (double)r.m.layers * (double)r.m.experts * (double)ls_llm_expert_params(&r.m);
+    const double ends = (double)r.m.vocab * (double)r.m.hidden; /* of two, one is on the fullest stage */
+    const double rest = (double)ls_llm_params(&r.m) - experts - ends, rate = 1e9 * k[LS_K_NODE_RATE];
+    static const int64_t e[] = { 1, 8, 32, 64 };
+    for (int i = 0; i < 4; i++) {
+        ls_step_cost c;
+        r.e = e[i];
+        ls_step_cost_of(&r, k, &c);
+        const double replicas = 64.0 / (double)e[i];
+        const double bytes = 63.0 / 64 * rest + (replicas - 1) / replicas * experts / (double)e[i];
+        const double want = 2 * 2 * bytes / rate;
+        if (fabs(c.data - want) > 1e-9 * want) fail_msg("ep %d: %.12g s, expected %.12g", (int)e[i], c.data, want);
+    }
+    ls_step_cost eight, rack;
+    r.n = r.d = r.batch = 576, r.e = 8;
+    ls_step_cost_of(&r, k, &eight);
+    r.per_node = 72;
+    r.at = (ls_spans){ 0 };
+    ls_step_cost_of(&r, k, &rack);
+    /* Eight rings share the adapters of a node, one per rank of tp; here there is one. */
+    if (fabs(rack.data * 9 - eight.data) > 1e-9 * eight.data) fail_msg("%g s, expected %g", rack.data, eight.data / 9);
+}
+
+/* The release that a row's source states decides how layers with experts pass through memory. */
+static void releases_fuse_kernels(void **state)
+{
+    (void)state;
+    static const struct { const char *release; bool unfused; } of[] = {
+        { "release 26.04.01 X", true }, { "release 26.06 X", false }, { "release 26.06.01 X", false },
+        { "release 25.11 X", true }, { "paper", true },
+    };
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        ls_row row = { .id = "x-1", .family = "x", .source = of[i].release, .dtype = "bf16", .gpu = "GB200",
+                       .recompute = "", .schedule = "", .metric = "step_time_s", .unit = "s", .note = "", .n = 8,
+                       .t = 1, .p = 1, .e = 8, .micro = 1, .batch = 8 };
+        ls_run run;
+        ls_step_cost c, fused;
+        assert_int_equal(ls_llm_preset("qwen3-30b", &row.m), LS_OK);
+        assert_int_equal(ls_row_run(&row, &run), LS_OK);
+        if (run.unfused != of[i].unfused) fail_msg("'%s': unfused is %d", of[i].release, run.unfused);
+        const int s = ls_stack_of_device(run.device, true);
+        ls_step_cost_of(&run, ls_constants[s], &c);
+        run.unfused = false;
+        ls_step_cost_of(&run, ls_constants[s], &fused);
+        assert_true(of[i].unfused ? c.total > fused.total : c.total == fused.total);
+    }
+}
+
+/* 126 layers in 16 stages of 8 blocks: 128 blocks, of which two are the embedding and the logits. */
+static void blocks_count_the_ends(void **state)
+{
+    (void)state;
+    static const struct { int64_t p, v; double ends; } of[] = {
+        { 16, 8, 2 }, { 8, 4, 2 }, { 7, 1, 0 }, { 4, 1, 2 }, { 5, 1, 0 },
+    };
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        ls_row row = { .id = "x-1", .family = "x", .source = "", .dtype = "bf16", .gpu = "GB200", .recompute = "",
+                       .schedule = "", .metric = "step_time_s", .unit = "s", .note = "", .n = 4 * of[i].p, .t = 4,
+                       .p = of[i].p, .v = of[i].v, .micro = 1, .batch = 64 };
+        ls_run run;
+        assert_int_equal(ls_llm_preset("llama3-405b", &row.m), LS_OK);
+        assert_int_equal(ls_row_run(&row, &run), LS_OK);
+        if (run.embedding_layers != of[i].ends) fail_msg("pp %d: %g", (int)of[i].p, run.embedding_layers);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -215,6 +293,9 @@ int main(void)
         cmocka_unit_test(whole_sums_move_half_as_much_again),
         cmocka_unit_test(ranks_read_and_write_their_own_part),
         cmocka_unit_test(collectives_take_longer_for_more_bytes),
+        cmocka_unit_test(gradients_take_their_links),
+        cmocka_unit_test(releases_fuse_kernels),
+        cmocka_unit_test(blocks_count_the_ends),
     };
     return cmocka_run_group_tests_name("plan_cost", tests, NULL, NULL);
 }

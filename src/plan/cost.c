@@ -52,12 +52,15 @@ static double ring(double n, double bytes, double rate, double latency) { return
 /* Ranks in the runtime's order; keys and values of cp travel as if within a node, as the constants were fitted. */
 static ls_spans usual(const ls_run *r)
 {
+    /* The constant is of nodes of eight devices; where a node is a rack, each of its devices has an adapter, too. */
+    const double adapters = r->per_node > 8 ? (double)r->per_node / 8 : 1;
     return (ls_spans){
         .tensor_out = r->t > r->per_node, .data_out = r->t * r->c * r->d > r->per_node,
         .hop_out = r->n / r->p >= r->per_node, .tensor_rings = 1, .context_rings = 1,
         .data_rings = (double)(r->t < r->per_node ? r->t : r->per_node),
         .experts_in = (double)r->per_node / (double)r->t,
-        .tensor_net = 1, .context_net = 1, .data_net = 1, .exchange_net = 1, .hop_net = 1, .hop_in = 4,
+        .tensor_net = adapters, .context_net = adapters, .data_net = adapters, .exchange_net = adapters, .hop_net = 1,
+        .hop_in = 4,
     };
 }
 
@@ -130,7 +133,7 @@ static part layer(const ls_run *r, const double *k, bool dense, bool *odd)
     }
     *odd = attention(r, k, M, &o);
     const double along = r->sequence_parallel ? t : 1;
-    double passes = 16 * h / along + 4 * (a + 2 * kv) * w / t;
+    double passes = 16 * h / along + 4 * (a + 2 * kv) * w / t, unfused = 1;
     if (dense || !m->experts) {
         o.products += product(r, k, M, wide * f / t, h, r->bits) + product(r, k, M, h, f / t, r->bits);
         passes += (m->gated ? 6 : 4) * f / t;
@@ -145,9 +148,10 @@ static part layer(const ls_run *r, const double *k, bool dense, bool *odd)
         if (m->shared)
             o.products += product(r, k, M, wide * fe * (double)m->shared / t, h, r->bits) +
                           product(r, k, M, h, fe * (double)m->shared / t, r->bits);
+        if (r->unfused) unfused = k[LS_K_UNFUSED];
         passes += M > 0 ? K / t * (k[LS_K_ROUTE] * 2 * h + (m->gated ? 6 : 4) * fe) : 0;
     }
-    o.traffic = (r->eager ? k[LS_K_EAGER] : 1) * k[LS_K_ELEMENTWISE] * M * passes / r->device->bytes_per_s;
+    o.traffic = unfused * (r->eager ? k[LS_K_EAGER] : 1) * k[LS_K_ELEMENTWISE] * M * passes / r->device->bytes_per_s;
     return o;
 }
 
@@ -306,8 +310,10 @@ void ls_step_cost_from(const ls_run *r, const double *k, const ls_layer_cost *l,
     const double rate = data_rate(k, &at, &latency), d = (double)r->d * (double)r->c;
     double comm = 0;
     if (d > 1) {
-        const double bytes = r->grad_bytes * shared + (r->e > 1 ? r->grad_bytes * own * ((double)r->e > d ? 0 : 1) : 0);
-        comm = 2 * ring(d, bytes, rate, latency);
+        /* Experts have a replica per d / e ranks; without ep, every rank of dp has all of them. */
+        const double replicas = r->e > 1 ? fmax(1, d / (double)r->e) : d;
+        comm = 2 * ring(d, r->grad_bytes * shared, rate, latency);
+        if (l->sparse > 0 && replicas > 1) comm += 2 * ring(replicas, r->grad_bytes * own, rate, latency);
         if (r->whole_sums && r->zero >= 1) comm += ring(d, 2 * shared, rate, latency);
         if (r->zero >= 3) {
             /* Each unit is gathered forward and backward, and its gradient scattered, per micro-batch. */

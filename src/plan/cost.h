@@ -46,7 +46,8 @@ const ls_device_sheet *ls_device_sheet_find(const char *gpu);
     X(LOSS, 6, .6, "times that logits of 4 bytes pass through memory")                                       \
     X(EXCHANGE, 60, .8, "GB/s per rank of an exchange between experts")                                      \
     X(ROUTE, 4, .8, "times that routed tokens pass through memory")                                          \
-    X(GAP, 50, 1., "microseconds that a device idles between the kernels of a layer's forward")
+    X(GAP, 50, 1., "microseconds that a device idles between the kernels of a layer's forward")                           \
+    X(UNFUSED, 2, .7, "times that traffic of layers with experts, before releases of June 2026")
 
 typedef enum ls_constant {
 #define X(name, prior, sd, meaning) LS_K_##name,
@@ -78,6 +79,7 @@ typedef struct ls_run {
     bool sequence_parallel;
     /* of PyTorch: not compiled; tp's traffic overlaps products; a scale per row in 8 bits */
     bool eager, async_tensor, row_scaled;
+    bool unfused;             /* of Megatron-LM: experts before releases of June 2026, which fuse more kernels */
     ls_recompute_kind kept;
     ls_pipe_form form;
     double embedding_layers;  /* stages have so many layers fewer, for the embedding and the loss */

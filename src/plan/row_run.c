@@ -1,5 +1,6 @@
 /* row_run.c -- a row's configuration as a run: what it does not state has the value that its software has by default.
  * */
+#include <stdlib.h>
 #include <string.h>
 
 #include "plan/row_run.h"
@@ -62,6 +63,9 @@ ls_status ls_row_run(const ls_row *r, ls_run *o)
     o->embedding_layers = ends || zb || ls_row_notes(r, "embeddings counted as a layer") ? 2 : 0;
     if (o->form == LS_PIPE_INTERLEAVED && o->v == 1)
         o->v = zb ? (o->m.layers + 2) / o->p : 2;
+    /* Stages of equal blocks, of which the first and the last have one layer fewer: for example 126 in 16. */
+    const int64_t blocks = o->p * o->v;
+    if (o->p > 1 && o->m.layers % blocks != 0 && (o->m.layers + 2) % blocks == 0) o->embedding_layers = 2;
     o->zero = r->zero >= 0 ? (int)r->zero : 1;
     const char *dt = r->dtype;
     o->bits = strstr(dt, "fp4") ? 4 : strstr(dt, "fp8") ? 8 : 16;
@@ -75,6 +79,8 @@ ls_status ls_row_run(const ls_row *r, ls_run *o)
     o->eager = ls_row_notes(r, "eager");
     o->async_tensor = ls_row_notes(r, "async TP");
     o->row_scaled = strstr(dt, "rowwise") != NULL;
+    const char *release = strstr(r->source, "release ");
+    o->unfused = !release || strtod(release + 8, NULL) < 26.06;
     const bool megascale = strncmp(r->family, "megascale", 9) == 0;
     if (megascale && !*r->recompute) o->kept = LS_KEEP_SELECTIVE;
     o->sequence_parallel = strstr(r->recompute, "+sp") || megascale || ls_row_notes(r, "equence parallel") ||
