@@ -28,9 +28,11 @@ static const struct { int n; double prior[K], spread[K]; } kinds[2] = {
 };
 _Static_assert((int)LS_C_COUNT <= (int)LS_K_COUNT, "constants of collectives fit");
 
-/* What a constant one standard deviation away from its expected value costs, as a part of one family's error: steps,
- * collectives. Chosen by the mean error on rows held out, of three ways to divide rows into folds. */
-static const double ridges[2] = { .004, .002 };
+/* What a constant one standard deviation away from its expected value costs, as a part of one family's error: of steps,
+ * less where more configurations speak against the expectation; of collectives. */
+#define RIDGE .02
+#define RIDGE_CONFIGURATIONS 10
+#define RIDGE_COLLECTIVES .002
 
 static int kind_of(int group) { return group >= LS_STACKS; }
 
@@ -74,6 +76,18 @@ static void solve(double A[K][K], double *b)
         for (int l = i + 1; l < K; l++) v -= A[l][i] * b[l];
         b[i] = v / A[i][i];
     }
+}
+
+static double ridge_of(int stack, sample **s, int n)
+{
+    if (kind_of(stack) == 1) return RIDGE_COLLECTIVES;
+    int configurations = 0;
+    for (int i = 0; i < n; i++) {
+        int j = 0;
+        while (ls_row_configuration(s[j]->row) != ls_row_configuration(s[i]->row)) j++;
+        configurations += j == i;
+    }
+    return configurations > RIDGE_CONFIGURATIONS ? RIDGE * RIDGE_CONFIGURATIONS / configurations : RIDGE;
 }
 
 static double objective(sample **s, int n, const double *x, double ridge, const double *spread)
@@ -336,7 +350,7 @@ int main(int argc, char **argv)
             int c = 0;
             for (int i = 0; i < n; i++)
                 if (all[i].stack == stack && all[i].fold != fold) some[c++] = &all[i];
-            fit(some, c, ridges[kind_of(stack)], x);
+            fit(some, c, ridge_of(stack, some, c), x);
             for (int i = 0; i < n; i++) {
                 if (all[i].stack != stack) continue;
                 const double e = log(all[i].seconds / seconds(&all[i], x));
