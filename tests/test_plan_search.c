@@ -339,6 +339,39 @@ static void bad_questions_say_what_to_do(void **state)
     assert_non_null(strstr(ls_last_error(), "no constants for device 'abacus'"));
 }
 
+/* A plan has the interval of all rows that its constants were fitted to: no family of a few rows widens it, and no
+ * question changes it but the device and whether there are experts. */
+static void intervals_are_of_a_device(void **state)
+{
+    (void)state;
+    static const struct { const char *cluster, *model, *stack; } of[] = {
+        { "h100-8", "llama3-405b", "megatron-h100" }, { "h100-8", "qwen3-30b", "megatron-h100-moe" },
+        { "a100-8", "gpt3-175b", "megatron-a100" }, { "b200-nvl72", "llama3-70b", "megatron-b200" },
+        { "b200-nvl72", "deepseek-v3", "megatron-b200-moe" },
+    };
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        ls_topo t = preset(of[i].cluster, 0);
+        ls_layout_query q = { .topo = &t, .world = 8, .batch = 8, .top = 1 };
+        double low, high, few_low = 1, few_high = 1;
+        int stack = 0, families = 0;
+        assert_int_equal(ls_llm_preset(of[i].model, &q.model), LS_OK);
+        ls_layout_interval(&q, &low, &high);
+        while (strcmp(ls_stack_intervals[stack].family, of[i].stack) != 0) stack++;
+        assert_true(low == ls_stack_intervals[stack].low && high == ls_stack_intervals[stack].high);
+        assert_true(low > .4 && low < 1 && high > 1 && high < 2.5);
+        for (const ls_interval *k = ls_intervals; k->family; k++)
+            if (k->what == 's' && strstr(ls_stacks[stack].families, k->family))
+                few_low = fmin(few_low, k->low), few_high = fmax(few_high, k->high), families++;
+        if (families > 3 && !q.model.experts) assert_true(high / low < few_high / few_low);
+    }
+    ls_layout_query none = { .world = 8, .batch = 8, .top = 1 };
+    ls_topo ethernet = preset("ethernet-2", 0);
+    double low, high;
+    none.topo = &ethernet; /* no model: nothing is known */
+    ls_layout_interval(&none, &low, &high);
+    assert_true(low == 0 && isinf(high));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -352,6 +385,7 @@ int main(void)
         cmocka_unit_test(a_large_model_on_all_devices),
         cmocka_unit_test(the_nearest_of_what_does_not_fit),
         cmocka_unit_test(bad_questions_say_what_to_do),
+        cmocka_unit_test(intervals_are_of_a_device),
     };
     return cmocka_run_group_tests_name("plan_search", tests, NULL, NULL);
 }

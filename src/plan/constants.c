@@ -149,3 +149,21 @@ const ls_interval ls_intervals[] = {
     { "megatron-ci-mem", 's', 0.0482, 8.2487 },
     { NULL, 0, 0, 0 },
 };
+
+const ls_interval ls_stack_intervals[LS_STACKS] = {
+    { "megatron-a100-vtrain", 's', 0.8165, 1.1557 },
+    { "megascale-a100", 's', 0.8487, 1.1402 },
+    { "megatron-a100", 's', 0.8218, 1.1174 },
+    { "deepspeed-a100", 's', 0.9237, 1.1194 },
+    { "deepspeed-a100-zero3", 's', 0.8615, 1.1414 },
+    { "fsdp-a100", 's', 0.8942, 1.1545 },
+    { "fsdp-h100", 's', 0.9278, 1.0988 },
+    { "torchtitan-h100", 's', 0.7279, 1.4579 },
+    { "megatron-h100", 's', 0.6304, 1.2958 },
+    { "megatron-h100-2025", 's', 0.6842, 1.3590 },
+    { "megatron-h100-moe", 's', 0.5343, 2.1691 },
+    { "megatron-b200", 's', 0.8520, 1.1300 },
+    { "megatron-b200-moe", 's', 0.5804, 1.6403 },
+    { "megatron-a100-pipeline", 's', 0.9475, 1.0826 },
+    { "megatron-v100", 's', 0.7615, 1.3190 },
+};

@@ -42,21 +42,13 @@ ls_status ls_layout_evaluate(const ls_layout_query *q, const ls_layout *l, ls_la
     return LS_OK;
 }
 
-/* The widest of the families that share the constants: nothing says which of them a new run is like. But Megatron-LM's
- * integration runs, whose models are tiny, have measured steps of two rows alone. */
+/* Nothing says which of the families that share the constants a new run is like, so all of their rows count. */
 void ls_layout_interval(const ls_layout_query *q, double *low, double *high)
 {
     ls_problem b;
     *low = 0, *high = (double)INFINITY; /* nothing is known */
     if (ls_problem_of(q, &b) != LS_OK) return;
-    bool any = false;
-    for (const ls_interval *i = ls_intervals; i->family; i++) {
-        if (i->what != 's' || !ls_among(ls_stacks[b.stack].families, i->family) || strcmp(i->family,
-            "megatron-ci-mem") == 0) continue;
-        *low = !any || i->low < *low ? i->low : *low;
-        *high = !any || i->high > *high ? i->high : *high;
-        any = true;
-    }
+    *low = ls_stack_intervals[b.stack].low, *high = ls_stack_intervals[b.stack].high;
 }
 
 double ls_layout_mfu(const ls_layout_query *q, double seconds, ls_flops convention)

@@ -199,9 +199,11 @@ void ls_row_interval(const ls_row *r, double value, double *low, double *high)
 {
     ls_run run;
     ls_coll_run coll;
-    double below = .8, above = 1.25, one, two; /* of a family that no row was held out of */
+    double below = .8, above = 1.25, one, two; /* of what no row was held out of */
     const bool step = ls_metric_of_step(r->metric), collective = ls_row_coll(r, &coll) == LS_OK;
     const char what = step ? 's' : collective ? 'c' : 'm';
+    const int stack = ls_stack_of(r);
+    if (step && stack >= 0) below = ls_stack_intervals[stack].low, above = ls_stack_intervals[stack].high;
     for (const ls_interval *i = ls_intervals; i->family; i++)
         if (strcmp(i->family, r->family) == 0 && i->what == what) below = i->low, above = i->high;
     if (exact(r->metric)) below = .995, above = 1.005;

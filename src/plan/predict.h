@@ -33,6 +33,10 @@ typedef struct ls_interval {
     double low, high;
 } ls_interval;
 extern const ls_interval ls_intervals[];
+/* The same of all steps that a stack's constants were fitted to, whatever their family: a run that is in none. A stack
+ * that was measured in fewer than LS_LEAST_CONFIGURATIONS has those of all stacks of its kind of device. */
+enum { LS_LEAST_CONFIGURATIONS = 8 };
+extern const ls_interval ls_stack_intervals[LS_STACKS];
 
 /* Whether the metric follows from the time of a step. */
 bool ls_metric_of_step(const char *metric);

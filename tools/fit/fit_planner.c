@@ -190,6 +190,39 @@ static void interval(const double *logs, int n, int configurations, double *low,
     *high = exp(fmax(quantile(logs, n, .95), mean + spread));
 }
 
+/* Ampere, Hopper, Volta; B200 and GB200 are one kind. */
+static char device_kind(const sample *s) { return s->run.device->name[0] == 'G' ? 'B' : s->run.device->name[0]; }
+
+/* Whether a row counts for the interval of a stack: its own, or, where `of` is not 0, all of a kind of device. */
+static bool pooled(const sample *s, int stack, char of)
+{
+    return s->stack < LS_STACKS && (of ? device_kind(s) == of : s->stack == stack);
+}
+
+/* 90 % of what is measured of a run that is in no family: from a third to three times as long, if nothing is known. */
+static void stack_interval(const sample *all, int n, int stack, ls_text *t)
+{
+    static double logs[MOST];
+    double low = 1.0 / 3, high = 3;
+    int c = 0, configurations = 0;
+    char of = 0;
+    for (int pass = 0; pass < 2 && configurations < LS_LEAST_CONFIGURATIONS; pass++) {
+        for (int i = 0; i < n && pass == 1; i++) if (all[i].stack == stack) of = device_kind(&all[i]);
+        c = configurations = 0;
+        for (int i = 0; i < n; i++) {
+            if (!pooled(&all[i], stack, of)) continue;
+            logs[c++] = all[i].held_out;
+            int k = 0;
+            while (!pooled(&all[k], stack, of) ||
+                   ls_row_configuration(all[k].row) != ls_row_configuration(all[i].row)) k++;
+            configurations += k == i;
+        }
+    }
+    qsort(logs, (size_t)c, sizeof *logs, by_value);
+    if (configurations >= LS_LEAST_CONFIGURATIONS) interval(logs, c, configurations, &low, &high);
+    ls_text_add(t, "    { \"%s\", 's', %.4f, %.4f },\n", ls_stacks[stack].name, low, high);
+}
+
 static const char *kind_name(const sample *s) { return s->stack == MEMORY ? "memory" : kind_of(s->stack) ?
     "collective" : "step"; }
 
@@ -295,6 +328,9 @@ static ls_status write_constants(const char *path, double k[GROUPS][K], const sa
     for (int g = 0; g < LS_STACKS; g++) ls_text_add(&t, "%s%.4f,", g % 8 ? " " : "\n    ", median_part(all, n, g));
     ls_text_add(&t, "\n};\n\nconst ls_interval ls_intervals[] = {\n%s    { NULL, 0, 0, 0 },\n};\n",
                 ls_text_str(intervals));
+    ls_text_add(&t, "\nconst ls_interval ls_stack_intervals[LS_STACKS] = {\n");
+    for (int g = 0; g < LS_STACKS; g++) stack_interval(all, n, g, &t);
+    ls_text_add(&t, "};\n");
     ls_status st = ls_text_status(&t);
     if (st == LS_OK) st = ls_file_write(path, t.p, t.n);
     ls_text_free(&t);
