@@ -281,6 +281,31 @@ static void blocks_count_the_ends(void **state)
     }
 }
 
+/* torchtitan's selective recomputation per operation: between nothing and all of a layer's forward, without attention
+ * and with half of the products. */
+static void some_operations_are_recomputed(void **state)
+{
+    (void)state;
+    ls_row row = { .id = "x-1", .family = "torchtitan", .source = "", .dtype = "bf16", .gpu = "H100-80GB-SXM",
+                   .recompute = "selective-op", .schedule = "", .metric = "step_time_s", .unit = "s", .note = "", .n = 8,
+                   .t = 1, .p = 1, .micro = 2, .batch = 32, .zero = 3 };
+    ls_run run;
+    ls_step_cost some, none, all;
+    ls_layer_cost l;
+    assert_int_equal(ls_llm_preset("llama3-8b", &row.m), LS_OK);
+    assert_int_equal(ls_row_run(&row, &run), LS_OK);
+    const double *k = ls_constants[ls_stack_of(&row)];
+    ls_layer_cost_of(&run, k, &l);
+    ls_step_cost_of(&run, k, &some);
+    const double want = 2 * 32 * (l.fwd - l.attention - l.products / 2); /* micro-batches, layers */
+    if (fabs(some.recompute - want) > 1e-9 * want) fail_msg("%.12g s, expected %.12g", some.recompute, want);
+    run.per_op = false;
+    ls_step_cost_of(&run, k, &none);
+    run.kept = LS_KEEP_INPUTS;
+    ls_step_cost_of(&run, k, &all);
+    assert_true(none.recompute == 0 && some.recompute < all.recompute && some.recompute > 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -296,6 +321,7 @@ int main(void)
         cmocka_unit_test(gradients_take_their_links),
         cmocka_unit_test(releases_fuse_kernels),
         cmocka_unit_test(blocks_count_the_ends),
+        cmocka_unit_test(some_operations_are_recomputed),
     };
     return cmocka_run_group_tests_name("plan_cost", tests, NULL, NULL);
 }

@@ -270,7 +270,8 @@ void ls_step_cost_from(const ls_run *r, const double *k, const ls_layer_cost *l,
     const double m_n = micro_batches(r), bw = r->device->bytes_per_s;
     const double per_stage = (l->layers + r->embedding_layers) / p;
     const double fwd = l->fwd, bwd = l->bwd, tensor = l->tensor, exchange = l->exchange, products = l->products;
-    const double again = r->kept == LS_KEEP_INPUTS ? fwd : r->kept == LS_KEEP_SELECTIVE && !r->flash ? l->attention : 0;
+    const double some = r->per_op ? fmax(0, fwd - l->attention - products / 2) : r->flash ? 0 : l->attention;
+    const double again = r->kept == LS_KEEP_INPUTS ? fwd : r->kept == LS_KEEP_SELECTIVE ? some : 0;
     const double again_comm = r->kept == LS_KEEP_INPUTS ? tensor + exchange : 0;
     const double micro = 2e-3 * k[LS_K_MICRO];
     const double ls = per_stage;
