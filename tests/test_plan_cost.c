@@ -287,8 +287,8 @@ static void some_operations_are_recomputed(void **state)
 {
     (void)state;
     ls_row row = { .id = "x-1", .family = "torchtitan", .source = "", .dtype = "bf16", .gpu = "H100-80GB-SXM",
-                   .recompute = "selective-op", .schedule = "", .metric = "step_time_s", .unit = "s", .note = "", .n = 8,
-                   .t = 1, .p = 1, .micro = 2, .batch = 32, .zero = 3 };
+                   .recompute = "selective-op", .schedule = "", .metric = "step_time_s", .unit = "s", .note = "",
+                   .n = 8, .t = 1, .p = 1, .micro = 2, .batch = 32, .zero = 3 };
     ls_run run;
     ls_step_cost some, none, all;
     ls_layer_cost l;
@@ -304,6 +304,32 @@ static void some_operations_are_recomputed(void **state)
     run.kept = LS_KEEP_INPUTS;
     ls_step_cost_of(&run, k, &all);
     assert_true(none.recompute == 0 && some.recompute < all.recompute && some.recompute > 0);
+}
+
+/* Of what routed tokens pass through memory, a clamped gate with biases has 40 bytes per value in place of 6. */
+static void clamped_gates_do_not_fuse(void **state)
+{
+    (void)state;
+    ls_row row = { .id = "x-1", .family = "bridge", .source = "release 26.06", .name = "GPT OSS 120B", .dtype = "bf16",
+                   .gpu = "GB200", .recompute = "", .schedule = "", .metric = "step_time_s", .unit = "s", .note = "",
+                   .n = 8, .t = 1, .p = 1, .e = 8, .micro = 2, .batch = 16 };
+    ls_run run;
+    ls_layer_work clamped, fused;
+    assert_int_equal(ls_llm_preset("qwen3-30b", &row.m), LS_OK);
+    assert_int_equal(ls_row_run(&row, &run), LS_OK);
+    assert_true(run.clamped);
+    const double *k = ls_constants[ls_stack_of(&row)];
+    ls_layer_work_of(&run, k, &clamped);
+    run.clamped = false;
+    ls_layer_work_of(&run, k, &fused);
+    const double values = 2 * (double)(run.m.seq * run.m.topk * run.m.expert_ffn);
+    const double want = k[LS_K_ELEMENTWISE] * values * (40 * k[LS_K_EAGER] - 6) / run.device->bytes_per_s;
+    const double got = clamped.sparse.traffic - fused.sparse.traffic;
+    if (fabs(got - want) > 1e-9 * want) fail_msg("%.12g s, expected %.12g", got, want);
+    assert_true(clamped.dense.traffic == fused.dense.traffic && clamped.sparse.products == fused.sparse.products);
+    row.name = "Qwen3 30B";
+    assert_int_equal(ls_row_run(&row, &run), LS_OK);
+    assert_true(!run.clamped);
 }
 
 int main(void)
@@ -322,6 +348,7 @@ int main(void)
         cmocka_unit_test(releases_fuse_kernels),
         cmocka_unit_test(blocks_count_the_ends),
         cmocka_unit_test(some_operations_are_recomputed),
+        cmocka_unit_test(clamped_gates_do_not_fuse),
     };
     return cmocka_run_group_tests_name("plan_cost", tests, NULL, NULL);
 }

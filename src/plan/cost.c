@@ -149,7 +149,10 @@ static part layer(const ls_run *r, const double *k, bool dense, bool *odd)
             o.products += product(r, k, M, wide * fe * (double)m->shared / t, h, r->bits) +
                           product(r, k, M, h, fe * (double)m->shared / t, r->bits);
         if (r->unfused) unfused = k[LS_K_UNFUSED];
-        passes += M > 0 ? K / t * (k[LS_K_ROUTE] * 2 * h + (m->gated ? 6 : 4) * fe) : 0;
+        /* A fused gate reads two values and writes one. GPT-OSS's adds a bias to both, clamps each, scales, takes the
+         * sigmoid, multiplies, adds 1 and multiplies again: nine kernels, 40 bytes. */
+        const double gate = r->clamped ? 40 * k[LS_K_EAGER] : m->gated ? 6 : 4;
+        passes += M > 0 ? K / t * (k[LS_K_ROUTE] * 2 * h + gate * fe) : 0;
     }
     o.traffic = unfused * (r->eager ? k[LS_K_EAGER] : 1) * k[LS_K_ELEMENTWISE] * M * passes / r->device->bytes_per_s;
     return o;

@@ -80,6 +80,7 @@ typedef struct ls_run {
     /* of PyTorch: not compiled; tp's traffic overlaps products; a scale per row in 8 bits */
     bool eager, async_tensor, row_scaled;
     bool per_op;              /* selective recomputation keeps attention and every second product */
+    bool clamped;             /* experts with biases and a clamped gate (GPT-OSS), whose kernels do not fuse */
     bool unfused;             /* of Megatron-LM: experts before releases of June 2026, which fuse more kernels */
     ls_recompute_kind kept;
     ls_pipe_form form;
