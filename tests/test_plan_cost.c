@@ -332,6 +332,31 @@ static void clamped_gates_do_not_fuse(void **state)
     assert_true(!run.clamped);
 }
 
+/* Inputs of products in 8 bits are read in 16 bits and written twice, 4 bytes per value; torch.compile fuses it. */
+static void fewer_bits_are_written(void **state)
+{
+    (void)state;
+    ls_run r = { .device = ls_device_sheet_find("H100"), .per_node = 8, .n = 1, .t = 1, .p = 1, .v = 1, .c = 1, .d = 1,
+                 .micro = 1, .batch = 1, .flash = true };
+    assert_int_equal(ls_llm_preset("llama3-8b", &r.m), LS_OK);
+    const ls_llm *m = &r.m;
+    const double *k = ls_constants[0], inputs = (double)(3 * m->hidden + m->ffn); /* of qkv, projection, both of mlp */
+    static const struct { double bits, bytes; } of[] = { { 16, 0 }, { 8, 4 }, { 4, 3 } };
+    double plain = 0;
+    for (int i = 0; i < 3; i++) {
+        ls_layer_work w;
+        r.bits = of[i].bits, r.compiled = false;
+        ls_layer_work_of(&r, k, &w);
+        if (i == 0) plain = w.dense.traffic;
+        const double want = k[LS_K_ELEMENTWISE] * (double)m->seq * of[i].bytes * inputs / r.device->bytes_per_s;
+        if (fabs(w.dense.traffic - plain - want) > 1e-9 * plain) fail_msg("%g bits: %g s more, expected %g", r.bits,
+                                                                        w.dense.traffic - plain, want);
+        r.compiled = true;
+        ls_layer_work_of(&r, k, &w);
+        assert_true(w.dense.traffic == plain);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -349,6 +374,7 @@ int main(void)
         cmocka_unit_test(blocks_count_the_ends),
         cmocka_unit_test(some_operations_are_recomputed),
         cmocka_unit_test(clamped_gates_do_not_fuse),
+        cmocka_unit_test(fewer_bits_are_written),
     };
     return cmocka_run_group_tests_name("plan_cost", tests, NULL, NULL);
 }

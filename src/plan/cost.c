@@ -133,10 +133,12 @@ static part layer(const ls_run *r, const double *k, bool dense, bool *odd)
     }
     *odd = attention(r, k, M, &o);
     const double along = r->sequence_parallel ? t : 1;
-    double passes = 16 * h / along + 4 * (a + 2 * kv) * w / t, unfused = 1;
+    /* Inputs of products in fewer bits are read in 16 and written by rows and by columns; a compiler fuses that. */
+    const double narrow = r->bits < 16 && !r->compiled ? 2 + 2 * r->bits / 8 : 0;
+    double passes = 16 * h / along + 4 * (a + 2 * kv) * w / t + narrow * (h + a * w / t), unfused = 1;
     if (dense || !m->experts) {
         o.products += product(r, k, M, wide * f / t, h, r->bits) + product(r, k, M, h, f / t, r->bits);
-        passes += (m->gated ? 6 : 4) * f / t;
+        passes += (m->gated ? 6 : 4) * f / t + narrow * (h + f / t);
     } else {
         const double e = r->e > 1 ? (double)r->e : 1, fe = (double)m->expert_ffn, K = (double)m->topk, E =
             (double)m->experts;
@@ -152,7 +154,7 @@ static part layer(const ls_run *r, const double *k, bool dense, bool *odd)
         /* A fused gate reads two values and writes one. GPT-OSS's adds a bias to both, clamps each, scales, takes the
          * sigmoid, multiplies, adds 1 and multiplies again: nine kernels, 40 bytes. */
         const double gate = r->clamped ? 40 * k[LS_K_EAGER] : m->gated ? 6 : 4;
-        passes += M > 0 ? K / t * (k[LS_K_ROUTE] * 2 * h + gate * fe) : 0;
+        passes += M > 0 ? K / t * (k[LS_K_ROUTE] * 2 * h + gate * fe + narrow * (h + fe)) : 0;
     }
     o.traffic = unfused * (r->eager ? k[LS_K_EAGER] : 1) * k[LS_K_ELEMENTWISE] * M * passes / r->device->bytes_per_s;
     return o;

@@ -77,8 +77,8 @@ typedef struct ls_run {
     bool flash;               /* attention in one kernel */
     bool whole_sums;          /* ZeRO sums whole gradients on all ranks of dp, then gathers updated weights */
     bool sequence_parallel;
-    /* of PyTorch: not compiled; tp's traffic overlaps products; a scale per row in 8 bits */
-    bool eager, async_tensor, row_scaled;
+    /* of PyTorch: not compiled; compiled; tp's traffic overlaps products; a scale per row in 8 bits */
+    bool eager, compiled, async_tensor, row_scaled;
     bool per_op;              /* selective recomputation keeps attention and every second product */
     bool clamped;             /* experts with biases and a clamped gate (GPT-OSS), whose kernels do not fuse */
     bool unfused;             /* of Megatron-LM: experts before releases of June 2026, which fuse more kernels */

@@ -78,6 +78,7 @@ ls_status ls_row_run(const ls_row *r, ls_run *o)
     o->whole_sums = strcmp(r->family, "bloom") == 0;
     o->eager = ls_row_notes(r, "eager");
     o->clamped = r->name && strstr(r->name, "OSS");
+    o->compiled = strcmp(r->family, "torchtitan") == 0 && !o->eager;
     o->per_op = strcmp(r->recompute, "selective-op") == 0;
     o->async_tensor = ls_row_notes(r, "async TP");
     o->row_scaled = strstr(dt, "rowwise") != NULL;
