@@ -152,7 +152,7 @@ static part layer(const ls_run *r, const double *k, bool dense, bool *odd)
                           product(r, k, M, h, fe * (double)m->shared / t, r->bits);
         if (r->unfused) unfused = k[LS_K_UNFUSED];
         /* A fused gate reads two values and writes one. GPT-OSS's adds a bias to both, clamps each, scales, takes the
-         * sigmoid, multiplies, adds 1 and multiplies again: nine kernels, 40 bytes. */
+         * sigmoid, multiplies, adds 1 and multiplies again: eight kernels, 40 bytes. */
         const double gate = r->clamped ? 40 * k[LS_K_EAGER] : m->gated ? 6 : 4;
         passes += M > 0 ? K / t * (k[LS_K_ROUTE] * 2 * h + gate * fe + narrow * (h + fe)) : 0;
     }
