@@ -31,7 +31,7 @@ _Static_assert((int)LS_C_COUNT <= (int)LS_K_COUNT, "constants of collectives fit
 /* What a constant one standard deviation away from its expected value costs, as a part of one family's error: of steps,
  * less where more configurations speak against the expectation; of collectives. */
 #define RIDGE .02
-#define RIDGE_CONFIGURATIONS 10
+#define RIDGE_CONFIGURATIONS 5
 #define RIDGE_COLLECTIVES .002
 
 static int kind_of(int group) { return group >= LS_STACKS; }
