@@ -15,7 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
     if (st != LS_OK || ls_llm_check(&m) != LS_OK) abort();
     const int64_t all = ls_llm_params(&m), active = ls_llm_active_params(&m);
     if (all <= 0 || active > all) abort();
-    for (int f = LS_FLOPS_FULL; f <= LS_FLOPS_RECOMPUTED; f++)
+    for (int f = LS_FLOPS_FULL; f <= LS_FLOPS_SELECTIVE; f++)
         if (!(ls_llm_flops(&m, (ls_flops)f) > 0) || !isfinite(ls_llm_flops(&m, (ls_flops)f))) abort();
     return 0;
 }

@@ -47,11 +47,13 @@ ls_status ls_llm_preset(const char *name, ls_llm *out);
 /* The n-th preset's name; NULL after the last. */
 const char *ls_llm_preset_name(int n);
 
-/* Three conventions are in use; published figures differ by up to a third between them. */
+/* Four conventions are in use; published figures differ by up to a third between them. */
 typedef enum ls_flops {
     LS_FLOPS_FULL,   /* the model's, attention as if not causal: Megatron, NeMo, PaLM's MFU */
     LS_FLOPS_CAUSAL, /* the model's, half of the scores: Megatron-Bridge, FlashAttention */
     LS_FLOPS_RECOMPUTED, /* LS_FLOPS_FULL and a second forward of all layers: PTD-P (Narayanan et al. 2021), HFU */
+    LS_FLOPS_SELECTIVE,  /* LS_FLOPS_FULL with all scores twice: hardware FLOPs of selective recomputation as
+                          * Korthikanti et al. 2022 count them. One more forward of the scores is a third of that */
 } ls_flops;
 
 /* Operations of a training step per token: forward, and twice that backward. Multiplied by a step's tokens they are the
@@ -82,6 +84,10 @@ typedef enum ls_recompute_kind {
 double ls_activation_bytes(const ls_llm *m, int64_t b, int64_t t, bool sequence_parallel, ls_recompute_kind kept);
 /* The same of any layer without scores and dropout: grouped heads, gated or dense products, experts. */
 double ls_layer_bytes(const ls_llm *m, int64_t tokens, int64_t t, bool dense);
+/* The part of it that multi-head latent attention keeps between the norms: compressed queries, keys and values, what
+ * they are projected up to, the output and its log-sum-exp. `again`: backward projects up again, so that of queries,
+ * keys and values only the compressed ones stay. 0: the model has none. */
+double ls_latent_bytes(const ls_llm *m, int64_t tokens, int64_t t, bool again);
 
 /* A schedule in closed form. */
 typedef enum ls_pipe_form {
@@ -102,6 +108,20 @@ double ls_pipe_seconds(ls_pipe_form f, const ls_pipe_costs *c);
 double ls_pipe_bubble_rate(ls_pipe_form f, const ls_pipe_costs *c);
 /* Micro-batches whose activations rank i of p has at most, in units of all its layers. */
 double ls_pipe_in_flight(ls_pipe_form f, int p, int v, int64_t m, int i);
+
+/* Between which seconds a step of 1F1B is, whose p stages take forward[i] and backward[i] for a micro-batch, without
+ * hops. `most` is what Alpa (Zheng et al. 2022) minimises: all stages once, and the slowest one m - 1 times more.
+ * `least`: a stage computes m micro-batches after one has come down to it and before one has gone up again. */
+void ls_pipe_1f1b_bounds(const double *forward, const double *backward, int p, int64_t m, double *least, double *most);
+
+/* A step of DualPipe's first rank as DeepSeek-V3's report splits it: forwards, backwards and weight gradients that are
+ * computed alone, forwards together with a backward of the other direction, and the rest. The parts sum to
+ * ls_pipe_seconds where a pair takes as long as its halves. */
+typedef struct ls_pipe_split {
+    double forward, bubble, backward, weight, pairs;
+} ls_pipe_split;
+/* pair: seconds of a forward and a backward that are computed together. p is even, m at least 2 p. */
+void ls_pipe_split_of(const ls_pipe_costs *c, double pair, ls_pipe_split *out);
 
 /* A step in seconds; the parts sum to `total`. */
 typedef struct ls_step_cost {

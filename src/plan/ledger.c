@@ -20,15 +20,21 @@ double ls_activation_bytes(const ls_llm *m, int64_t b, int64_t t, bool sequence_
     return one * (sequence_parallel ? (34 + scores) / T : 10 + (24 + scores) / T);
 }
 
+double ls_latent_bytes(const ls_llm *m, int64_t tokens, int64_t t, bool again)
+{
+    const double a = (double)m->heads, qk = (double)(m->nope_dim + m->rope_dim), v = (double)m->v_dim;
+    const double compressed = (double)(m->q_rank + m->kv_rank + m->rope_dim);
+    if (!m->kv_rank) return 0;
+    return (double)tokens / (double)t * (2 * compressed + (again ? 0 : 2 * a * (2 * qk + v)) + 2 * a * v + 4 * a);
+}
+
 double ls_layer_bytes(const ls_llm *m, int64_t tokens, int64_t t, bool dense)
 {
     const double h = (double)m->hidden, a = (double)m->heads, k = (double)(m->kv_heads ? m->kv_heads : m->heads);
     const double w = (double)(m->head_dim ? m->head_dim : m->hidden / m->heads), n = (double)tokens / (double)t;
     const double f = (double)(m->ffn ? m->ffn : 4 * m->hidden), fe = (double)m->expert_ffn;
     double attention = 2 * w * (a + 2 * k) + 2 * a * w + 4 * a;
-    if (m->kv_rank)
-        attention = 2 * (double)(m->q_rank + m->kv_rank + m->rope_dim) +
-                    2 * a * (double)(2 * (m->nope_dim + m->rope_dim) + 2 * m->v_dim) + 4 * a;
+    if (m->kv_rank) attention = ls_latent_bytes(m, 1, 1, false);
     double mlp = (m->gated ? 6 : 4) * f;
     if (m->experts && !dense) {
         const double load = m->load > 0 ? m->load : 1, per = 4 * h + (m->gated ? 6 : 4) * fe;

@@ -87,7 +87,8 @@ static double mean_keys(const ls_llm *m, ls_flops convention)
 
 static double attention_flops(const ls_llm *m, ls_flops convention)
 {
-    const double h = (double)m->hidden, a = (double)m->heads, n = mean_keys(m, convention);
+    const double twice = convention == LS_FLOPS_SELECTIVE ? 2 : 1;
+    const double h = (double)m->hidden, a = (double)m->heads, n = twice * mean_keys(m, convention);
     if (m->kv_rank) {
         const double rq = (double)m->q_rank, rkv = (double)m->kv_rank, dn = (double)m->nope_dim, dr =
             (double)m->rope_dim,

@@ -46,3 +46,31 @@ double ls_pipe_in_flight(ls_pipe_form f, int p, int v, int64_t m, int i)
     }
     return n < M ? n : M;
 }
+
+void ls_pipe_1f1b_bounds(const double *forward, const double *backward, int p, int64_t m, double *least, double *most)
+{
+    double above = 0, slowest = 0; /* above: of the stages before, for one micro-batch */
+    *least = 0;
+    for (int i = 0; i < p; i++) {
+        const double own = forward[i] + backward[i], through = above + (double)m * own;
+        if (through > *least) *least = through;
+        if (own > slowest) slowest = own;
+        above += own;
+    }
+    if (above > *least) *least = above;
+    *most = above + (double)(m - 1) * slowest;
+}
+
+/* With h = p / 2: 3 h - 1 forwards and as many backwards have no partner; 2 h - 1 of these backwards give the input's
+ * gradient first and the weights' later. */
+void ls_pipe_split_of(const ls_pipe_costs *c, double pair, ls_pipe_split *out)
+{
+    const double h = c->p / 2, B = c->input + c->weight;
+    *out = (ls_pipe_split){
+        .forward = (3 * h - 1) * c->forward,
+        .bubble = (h - 1) * (pair + B - 3 * c->weight),
+        .backward = h * B + (2 * h - 1) * c->input,
+        .weight = (2 * h - 1) * c->weight,
+        .pairs = ((double)c->m - 3 * h + 1) * pair,
+    };
+}
