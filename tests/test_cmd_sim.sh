@@ -64,6 +64,50 @@ claim 'a bubble as in the books' holds 'abs(j["bubble"] - 3 / 11) < .06' -n 4 --
 claim 'more micro-batches, less of it' holds 'j["bubble"] < .15' -n 4 --parallel.pp 4 --tflops 1e-4 --model.n_layer 16 --train.global_batch 64
 claim 'every schedule runs' bash -c "for s in gpipe 1f1b interleaved zb-h1 zb-h2 zb-v dualpipe-v; do '$lockstep' sim llama.yaml -t flat.yaml -n 2 --parallel.pp 2 --model.n_layer 8 --pipeline.schedule \$s >out || exit 1; done"
 
+# --- the order of the axes, on two nodes that Ethernet joins: which links calls cross, as `topo place` has it for the same order
+ordered() { timeout -k 5 120 "$lockstep" sim llama.yaml -t ethernet-2 --json --parallel.tp 2 --parallel.pp 2 "$@"; }
+ordered >usual.json && ordered --parallel.order pp-dp-ep-cp-tp >named.json
+claim 'the usual order, named: the same bytes' cmp usual.json named.json
+for order in tp-pp-dp pp-tp-dp dp-tp-pp; do
+    ordered --parallel.order $order >order.json
+    timeout -k 5 120 "$lockstep" topo place llama.yaml -t ethernet-2 --json --parallel.tp 2 --parallel.pp 2 --order $order >place.json
+    claim "order $order: each collective crosses the links of topo place" python3 -c '
+import json
+sim, place = json.load(open("order.json")), json.load(open("place.json"))
+link = {(x["ranks"], x["collective"]): x["link"] for x in place["judged"]["rows"]}
+assert sim["order"] == "'$order'" and len(sim["collectives"]) > 4
+for x in sim["collectives"]: assert link[x["axes"], x["coll"]] == x["link"], x'
+    claim "order $order: bytes and calls of the usual order" python3 -c '
+import json
+a, b = (sorted((x["coll"], x["axes"], x["bytes"], x["calls"]) for x in json.load(open(f))["collectives"]) for f in ("usual.json", "order.json"))
+assert a == b'
+done
+claim 'tp between nodes is slower' python3 -c '
+import json
+usual = json.load(open("usual.json"))
+import subprocess
+slow = json.loads(subprocess.run(["'"$lockstep"'", "sim", "llama.yaml", "-t", "ethernet-2", "--json", "--parallel.tp", "2", "--parallel.pp", "2", "--parallel.order", "tp-pp-dp"], capture_output=True, text=True).stdout)
+took = lambda j: max(x["seconds"] for x in j["collectives"] if x["axes"] == "tp" and x["bytes"] > 1e4)
+assert slow["step_s"] > 1.2 * usual["step_s"] and took(slow) > 20 * took(usual), (slow["step_s"], usual["step_s"])'
+ordered --parallel.placement auto >auto.json
+claim 'placement auto: the order that topo place finds best' python3 -c '
+import json
+auto, place = json.load(open("auto.json")), json.load(open("place.json"))
+assert auto["order"] == place["best"]["order"], (auto["order"], place["best"])'
+claim 'which is not chosen where an order is given' fails_with 78 'parallel.placement auto chooses the order of the axes, and parallel.order' ordered --parallel.placement auto --parallel.order tp-dp
+
+# --- groups that are parts of an axis: sets of shards, and heads exchanged among neighbours
+claim 'two sets of shards: gradients are scattered within each, and summed across' holds '{(c["coll"], c["axes"]) for c in j["collectives"]} >= {
+    ("reduce_scatter", "dp parts"), ("all_reduce", "dp across"), ("all_gather", "dp parts")}' --zero.stage 2 --zero.hsdp 2
+claim 'rings of a part take 2 (n-1) (alpha + S / (n beta)) of its 2 ranks' holds 'all(near(c["seconds"], 2 * (1e-5 + c["bytes"] / 2 / 1e9), 1e-3) for c in j["collectives"] if c["axes"] == "dp across" and c["bytes"] > 1e4)' --zero.stage 2 --zero.hsdp 2 --comm.algo all_reduce=ring
+two_nodes() { timeout -k 5 120 "$lockstep" sim llama.yaml -t ethernet-2 --json --zero.stage 2 --zero.hsdp 2 >sim.json; }
+two_nodes
+claim 'a set per node: shards stay in it' python3 -c '
+import json
+j = json.load(open("sim.json"))
+assert {c["link"] for c in j["collectives"] if c["axes"] == "dp parts"} == {"PCIe 4.0 x16"} and {c["link"] for c in j["collectives"] if c["axes"] == "dp across"} == {"Ethernet"}'
+claim 'heads exchanged among two neighbours of four, rings across' holds '{("all_to_all", "cp parts"), ("sendrecv", "cp across")} <= {(c["coll"], c["axes"]) for c in j["collectives"]}' --parallel.cp 4 --parallel.context ulysses-ring
+
 # --- the same again
 sim --json --jitter 0.05 --jitter-seed 7 >a.json
 OMP_NUM_THREADS=1 sim --json --jitter 0.05 --jitter-seed 7 >b.json

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/place.h"
 #include "cli/planned.h"
 #include "plan/predicted.h"
 #include "plan/sheet.h"
@@ -125,6 +126,25 @@ static const char *mesh_text(const ls_step_lists *l, char *buf, size_t n)
     return buf;
 }
 
+static bool is_usual(const ls_step_lists *l)
+{
+    for (int i = 0; i < LS_AXES; i++)
+        if ((int)ls_mesh_axis(l->order, i) != i) return false;
+    return true;
+}
+
+/* Of the axes that have several ranks. */
+static const char *order_text(const ls_step_lists *l, char *buf, size_t n)
+{
+    size_t at = 0;
+    *buf = 0;
+    for (int i = 0; i < LS_AXES && at < n; i++) {
+        const ls_axis a = ls_mesh_axis(l->order, i);
+        if (l->size[a] > 1) at += (size_t)snprintf(buf + at, n - at, "%s%s", at ? "-" : "", ls_axis_name(a));
+    }
+    return buf;
+}
+
 static double mfu(const shown *s)
 {
     const double peak = s->t->device.flops_per_s * s->l->ranks * s->r->step_s;
@@ -145,6 +165,7 @@ static void print(const shown *s, ls_text *out)
     const ls_step_result *r = s->r;
     char a[64], b[64], c[64], d[160];
     ls_text_add(out, "%s: %d ranks (%s), one on each device\n", s->t->name, s->l->ranks, mesh_text(s->l, d, sizeof d));
+    if (!is_usual(s->l)) ls_text_add(out, "order of the axes, the slowest first: %s\n", order_text(s->l, d, sizeof d));
     if (s->l->stages > 1)
         ls_text_add(out, "pipeline: %s, %d stages, micro-batches per step: %d\n", s->l->schedule,
                     s->l->stages * s->l->chunks, s->l->micro_batches);
@@ -169,9 +190,9 @@ static void print(const shown *s, ls_text *out)
                     "algorithm");
     for (int i = 0; i < r->ncalled; i++) {
         const ls_step_called *x = &r->called[i];
-        ls_step_axes_text(s->l->size, x->axes, d, sizeof d);
-        ls_text_add(out, "%-14s %-10s %12s %7d %12s %s\n", ls_coll_name(x->coll), x->ends ? "pp ends" : d,
-                    ls_bytes_text(x->bytes, a, sizeof a), x->calls,
+        ls_text_add(out, "%-14s %-10s %12s %7d %12s %s\n", ls_coll_name(x->coll),
+                    ls_step_span_text(s->l->size, &x->span, d, sizeof d), ls_bytes_text(x->bytes, a, sizeof a),
+                    x->calls,
                     time_text(x->price.seconds, b, sizeof b), x->price.algo);
     }
     ls_text_add(out, "\n%s events simulated\n", ls_number_text((double)r->events, 0, a, sizeof a));
@@ -186,7 +207,8 @@ static void json(const shown *s, ls_text *out)
     ls_text_add(out, ", \"ranks\": %d, \"mesh\": {", s->l->ranks);
     for (int a = 0; a < LS_AXES; a++)
         ls_text_add(out, "%s\"%s\": %d", a ? ", " : "", ls_axis_name((ls_axis)a), s->l->size[a]);
-    ls_text_add(out, "}, \"schedule\": \"%s\", \"chunks\": %d, \"micro_batches\": %d,\n \"of\": \"%s\", ",
+    ls_text_add(out, "}, \"order\": \"%s\"", order_text(s->l, axes, sizeof axes));
+    ls_text_add(out, ", \"schedule\": \"%s\", \"chunks\": %d, \"micro_batches\": %d,\n \"of\": \"%s\", ",
                 s->l->schedule, s->l->chunks, s->l->micro_batches, s->l->what);
     ls_json_field(out, "step_s", r->step_s);
     ls_text_add(out, ", ");
@@ -216,13 +238,14 @@ static void json(const shown *s, ls_text *out)
     ls_text_add(out, "],\n \"collectives\": [");
     for (int i = 0; i < r->ncalled; i++) {
         const ls_step_called *x = &r->called[i];
-        ls_step_axes_text(s->l->size, x->axes, axes, sizeof axes);
         ls_text_add(out, "%s{\"coll\": \"%s\", \"axes\": \"%s\", \"calls\": %d, ", i ? ",\n  " : "\n  ",
-                    ls_coll_name(x->coll), x->ends ? "pp ends" : axes, x->calls);
+                    ls_coll_name(x->coll), ls_step_span_text(s->l->size, &x->span, axes, sizeof axes), x->calls);
         ls_json_field(out, "bytes", x->bytes);
         ls_text_add(out, ", ");
         ls_json_field(out, "seconds", x->price.seconds);
-        ls_text_add(out, ", \"algo\": \"%s\"}", x->price.algo);
+        ls_text_add(out, ", \"algo\": \"%s\", \"link\": ", x->price.algo);
+        ls_json_string(out, s->t->level[x->price.level].link);
+        ls_text_add(out, "}");
     }
     ls_text_add(out, "]}\n");
 }
@@ -269,8 +292,15 @@ static ls_status simulate(const options *o, const ls_topo *t, const ls_here *her
     return st == LS_OK ? ls_text_status(out) : st;
 }
 
+/* parallel.placement auto: as the launcher chooses on as many nodes. */
+static ls_status place(const options *o, ls_opts *opts, const ls_topo *t, int ranks)
+{
+    const int64_t each = t ? ls_topo_unit_devices(t, t->nlevels > 1 ? 1 : 0) : ranks; /* devices of a node */
+    return ls_cli_place(opts, &o->c, ranks, (int)((ranks + each - 1) / each));
+}
+
 /* Without a cluster: here, as `lockstep train --predict` has it. */
-static ls_status simulate_here(const options *o, const ls_opts *opts, ls_text *out)
+static ls_status simulate_here(const options *o, ls_opts *opts, ls_text *out)
 {
     static const char *const of_clusters[] = { "units", "tflops", "memory-rate" };
     ls_here h = { 0 };
@@ -278,6 +308,7 @@ static ls_status simulate_here(const options *o, const ls_opts *opts, ls_text *o
     for (size_t i = 0; i < sizeof of_clusters / sizeof *of_clusters; i++)
         if (ls_opts_is_set(opts, of_clusters[i]))
             return ls_fail(LS_USAGE, "--%s is about a cluster: add --topology, which names a preset, a file or local", of_clusters[i]);
+    LS_TRY(place(o, opts, NULL, ranks));
     ls_train_config c = o->c;
     c.json = o->json; /* of two options with this name ours is the one that was read */
     ls_status st = ls_train_config_check(&c, ranks);
@@ -288,7 +319,7 @@ static ls_status simulate_here(const options *o, const ls_opts *opts, ls_text *o
     return st;
 }
 
-static ls_status answer(const options *o, const ls_opts *opts, ls_text *out)
+static ls_status answer(const options *o, ls_opts *opts, ls_text *out)
 {
     ls_topo t;
     int ranks;
@@ -301,6 +332,7 @@ static ls_status answer(const options *o, const ls_opts *opts, ls_text *out)
     if (!o->topology || !*o->topology) return simulate_here(o, opts, out);
     LS_TRY(ls_cli_cluster_for(o->topology, o->units, asked, &t));
     LS_TRY(ls_cli_cluster_ranks(&t, asked, &ranks));
+    LS_TRY(place(o, opts, &t, ranks));
     return simulate(o, &t, NULL, ranks, out);
 }
 

@@ -41,7 +41,7 @@ static double part_sent(ls_coll coll, int n)
 /* A message to the next stage. */
 static double message_s(const ls_roofline *r, double bytes)
 {
-    const int64_t next = r->l->ranks / r->l->stages; /* the ranks of a stage are consecutive */
+    const int next = ls_mesh_at(r->l->size, r->l->order, 0, LS_ALONG(LS_AXIS_PP), 1);
     double rate, latency;
     ls_topo_pair(r->t, 0, next, &rate, &latency);
     return latency + bytes / rate;
@@ -51,7 +51,7 @@ static double call_s(const ls_step_result *x, const ls_step_item *i)
 {
     for (int k = 0; k < x->ncalled; k++) {
         const ls_step_called *c = &x->called[k];
-        if (c->axes == i->axes && c->ends == i->ends && c->coll == i->coll && c->bytes == i->bytes)
+        if (ls_step_same_span(&c->span, &i->span) && c->coll == i->coll && c->bytes == i->bytes)
             return c->price.seconds;
     }
     return 0;
@@ -60,9 +60,10 @@ static double call_s(const ls_step_result *x, const ls_step_item *i)
 static void add_item(ls_roofline *r, const ls_step_result *x, const ls_step_item *i)
 {
     ls_roofline_phase *p = &r->phase[i->phase];
-    ls_mesh_groups g = { .ranks = r->l->ranks, .axes = i->axes, .ends = i->ends };
+    ls_mesh_groups g = { .ranks = r->l->ranks, .span = i->span };
     if (i->kind == LS_ITEM_COLL || i->kind == LS_ITEM_BEGIN) {
         memcpy(g.size, r->l->size, sizeof g.size);
+        memcpy(g.order, r->l->order, sizeof g.order);
         p->sent += i->bytes * part_sent(i->coll, ls_mesh_groups_members(&g));
         p->least_s[LS_BOUND_NETWORK] += call_s(x, i);
     } else if (i->kind == LS_ITEM_SEND) {

@@ -37,7 +37,7 @@ static void add(const ls_step_list *of, const json_t *event, double *seconds, do
 static ls_status read_events(const ls_roofline *r, const char *path, const json_t *events, double *seconds)
 {
     const ls_step_list *of = &r->l->of[r->stage];
-    const json_int_t rank = r->stage * (r->l->ranks / r->l->stages);
+    const json_int_t rank = ls_mesh_at(r->l->size, r->l->order, 0, LS_ALONG(LS_AXIS_PP), r->stage);
     size_t i;
     const json_t *event;
     if (!json_is_array(events)) return ls_fail(LS_BAD_FILE, "%s: expected traceEvents, as --trace.steps writes", path);

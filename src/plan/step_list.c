@@ -108,15 +108,16 @@ static void put_send(writer *w, const ls_recorded *r)
 
 static void put_call(writer *w, const ls_recorded *r)
 {
-    ls_step_row like = { 0 };
-    const bool bucket = strncmp(r->label, "bucket", 6) == 0, values = strncmp(r->label, "values of ", 10) == 0;
+    ls_step_span span;
+    const bool bucket = strncmp(r->label, "bucket", 6) == 0 || strcmp(r->label, "PowerSGD") == 0;
+    const bool values = strncmp(r->label, "values of ", 10) == 0;
     if (r->coll == LS_SENDRECV && (strncmp(r->label, "send ", 5) == 0 || strncmp(r->label, "recv ", 5) == 0)) {
         if (r->label[0] == 's') put_send(w, r); /* what is received is waited for later: on_action */
         return;
     }
-    const ls_status st = ls_step_axes_of(r->group, w->s->plan.size, &like);
+    const ls_status st = ls_step_span_of(r->group, w->s->plan.size, w->s->plan.order, &span);
     if (st < 0) w->st = st;
-    if (!like.axes || (r->coll == LS_SENDRECV && r->moved == 0)) return; /* one end counts a message */
+    if (!span.axes || (r->coll == LS_SENDRECV && r->moved == 0)) return; /* one end counts a message */
     const bool beside = w->s->c.ddp.overlap && (bucket || values);
     const ls_step_phase phase = w->phase;
     if (bucket) w->phase = LS_STEP_BACKWARD; /* the last ones, too */
@@ -124,8 +125,7 @@ static void put_call(writer *w, const ls_recorded *r)
     w->phase = phase;
     if (!i) return;
     i->coll = r->coll;
-    i->axes = like.axes;
-    i->ends = like.ends;
+    i->span = span;
     i->bytes = ls_step_vector_bytes(r);
     if (!beside) return;
     w->begun++;
@@ -327,16 +327,11 @@ static ls_status write_stage(writer *w, ls_train_dry *d)
 ls_status ls_step_lists_create(const ls_train_config *c, int ranks, const ls_step_rates *rates, ls_step_lists *out)
 {
     ls_step_dry s;
-    ls_plan asked;
     *out = (ls_step_lists){ .ranks = ranks };
-    LS_TRY(ls_train_plan(c, ranks, &asked));
-    for (int i = 0; i < LS_AXES; i++)
-        if ((int)ls_mesh_axis(asked.order, i) != i)
-            return ls_fail(LS_UNSUPPORTED, "parallel.order %s: a simulation has the ranks in the usual order, pp-dp-ep-cp-tp: leave it "
-                           "out, and parallel.placement auto, or compare orders by `lockstep topo place`", c->parallel.order);
-    ls_status st = ls_step_dry_begin(c, ranks, &s);
+    ls_status st = ls_step_dry_begin(c, ranks, true, &s);
     if (st == LS_OK) {
         memcpy(out->size, s.plan.size, sizeof out->size);
+        memcpy(out->order, s.plan.order, sizeof out->order);
         out->stages = s.plan.size[LS_AXIS_PP];
         out->schedule = s.plan.schedule ? s.plan.schedule : "1f1b";
         out->micro_batches = s.plan.micro_batches;

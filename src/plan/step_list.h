@@ -45,8 +45,7 @@ typedef struct ls_step_item {
     double flops;        /* WORK */
     double bytes;        /* of a collective's vector, of a message; WORK: read and written */
     ls_coll coll;
-    unsigned axes;       /* of its group: as in ls_step_row */
-    bool ends;
+    ls_step_span span;   /* of its group */
     int edge;            /* SEND, RECV: between this stage and the one before; */
     bool forward;        /* which way */
     int count;           /* WAIT */
@@ -79,6 +78,7 @@ typedef struct ls_step_rates {
 
 typedef struct ls_step_lists {
     int size[LS_AXES], ranks, stages; /* stages: ranks along pp */
+    int order[LS_AXES];   /* of the mesh: which ranks are neighbours */
     ls_step_list of[LS_STEP_STAGES];
     const char *schedule; /* of the pipeline */
     int chunks, micro_batches;

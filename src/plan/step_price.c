@@ -11,29 +11,45 @@
 
 /* --- groups ----------------------------------------------------------------------------------------------- */
 
-static bool spans(const ls_mesh_groups *g, int axis) { return (g->axes >> axis & 1u) != 0; }
+/* Ranks along the axes of a group: its members, or more. */
+static int ranks_along(const ls_mesh_groups *g)
+{
+    int place, n;
+    ls_mesh_place(g->size, g->order, 0, g->span.axes, &place, &n);
+    return n;
+}
 
 int ls_mesh_groups_members(const ls_mesh_groups *g)
 {
-    int n = 1;
-    for (int a = 0; a < LS_AXES; a++) n *= !spans(g, a) ? 1 : g->ends && a == LS_AXIS_PP ? 2 : g->size[a];
-    return n;
+    const int all = ranks_along(g);
+    if (g->span.ends) return 2;
+    return g->span.sets < 2 ? all : g->span.across ? g->span.sets : all / g->span.sets;
+}
+
+/* Where the member at a place of a group is among all ranks along its axes, of which `at` is one member's place. */
+static int place_along(const ls_mesh_groups *g, int at, int place)
+{
+    const int all = ranks_along(g), each = g->span.sets > 1 ? all / g->span.sets : all;
+    if (g->span.ends) return place ? all - 1 : 0;
+    if (g->span.sets > 1 && g->span.across) return at % each + place * each;
+    return at / each * each + place;
+}
+
+int ls_mesh_groups_at(const ls_mesh_groups *g, int rank, int place)
+{
+    int at, all;
+    ls_mesh_place(g->size, g->order, rank, g->span.axes, &at, &all);
+    return ls_mesh_at(g->size, g->order, rank, g->span.axes, place_along(g, at, place));
 }
 
 bool ls_mesh_groups_of(const ls_mesh_groups *g, int rank, int *first, int *place)
 {
-    int coord[LS_AXES], stride = 1, all = 1, at = 0;
-    ls_mesh_coord(g->size, NULL, rank, coord);
-    *first = rank;
-    for (int a = LS_AXES - 1; a >= 0; all *= g->size[a--]) {
-        if (!spans(g, a)) continue;
-        const bool ends = g->ends && a == LS_AXIS_PP;
-        if (ends && coord[a] != 0 && coord[a] != g->size[a] - 1) return false;
-        at += (ends ? coord[a] > 0 : coord[a]) * stride;
-        stride *= ends ? 2 : g->size[a];
-        *first -= coord[a] * all;
-    }
-    *place = at;
+    int at, all;
+    ls_mesh_place(g->size, g->order, rank, g->span.axes, &at, &all);
+    if (g->span.ends && at != 0 && at != all - 1) return false;
+    const int each = g->span.sets > 1 ? all / g->span.sets : all;
+    *first = ls_mesh_groups_at(g, rank, 0);
+    *place = g->span.ends ? at > 0 : g->span.sets > 1 && g->span.across ? at / each : at % each;
     return true;
 }
 
@@ -42,9 +58,8 @@ bool ls_mesh_groups_of(const ls_mesh_groups *g, int rank, int *first, int *place
 typedef struct callers {
     const ls_topo *t;
     int n;             /* ranks that are in groups */
-    int members;
-    uint32_t *offset;  /* owned, as all here: [members]: from the first member's rank to each one's */
-    uint32_t *place;   /* [n]: devices, */
+    int members, level;
+    uint32_t *place;   /* owned, as all here: [n]: devices, */
     uint32_t *base;    /* the process of a group's first member, */
     int *member;       /* and which member each is; processes of a group follow one another */
     int *node;         /* [members]: of the first group */
@@ -52,7 +67,6 @@ typedef struct callers {
 
 static void callers_free(callers *c)
 {
-    free(c->offset);
     free(c->place);
     free(c->base);
     free(c->member);
@@ -66,17 +80,16 @@ static ls_status callers_create(const ls_topo *t, const ls_mesh_groups *g, calle
     out->place = malloc(all * sizeof *out->place);
     out->base = malloc(all * sizeof *out->base);
     out->member = malloc(all * sizeof *out->member);
-    out->offset = malloc(k * sizeof *out->offset);
     out->node = malloc(k * sizeof *out->node);
-    if (!out->place || !out->base || !out->member || !out->offset || !out->node)
+    if (!out->place || !out->base || !out->member || !out->node)
         return ls_fail(LS_NO_MEMORY, "%zu ranks", all);
     int first, at;
-    for (int r = 0; r < g->ranks; r++)
-        if (ls_mesh_groups_of(g, r, &first, &at) && first == 0) out->offset[at] = (uint32_t)r;
     for (int r = 0; r < g->ranks; r++) {
         if (!ls_mesh_groups_of(g, r, &first, &at) || at != 0) continue;
         for (int m = 0; m < out->members; m++) {
-            out->place[out->n + m] = (uint32_t)r + out->offset[m];
+            const int member = ls_mesh_groups_at(g, r, m), meet = ls_topo_meet(t, r, member);
+            out->level = meet > out->level ? meet : out->level;
+            out->place[out->n + m] = (uint32_t)member;
             out->base[out->n + m] = (uint32_t)out->n;
             out->member[out->n + m] = m;
         }
@@ -106,7 +119,7 @@ static ls_status run(const callers *c, const ls_coll_program *p, ls_step_price *
     m.place = c->place;
     m.net = (ls_des_net){ .topo = c->t, .gap = 1, .sharing = LS_DES_FIFO };
     const ls_status st = ls_des_run(&m, &r);
-    if (st == LS_OK && r.end_s < out->seconds) *out = (ls_step_price){ r.end_s, out->algo, r.messages };
+    if (st == LS_OK && r.end_s < out->seconds) *out = (ls_step_price){ r.end_s, out->algo, r.messages, c->level };
     free(program);
     return st;
 }

@@ -38,7 +38,12 @@ typedef struct builder {
     ls_step_trace *trace;
 } builder;
 
-static int stage_of(const builder *b, int rank) { return rank / (b->l->ranks / b->l->stages); }
+static int stage_of(const builder *b, int rank)
+{
+    int stage, stages;
+    ls_mesh_place(b->l->size, b->l->order, rank, LS_ALONG(LS_AXIS_PP), &stage, &stages);
+    return stage;
+}
 
 double ls_step_tail_s(const ls_step_parts *stage, int stages)
 {
@@ -86,12 +91,13 @@ static ls_status put(program *p, int item, ls_des_op op)
 static ls_status groups_of(builder *b, const ls_step_item *i, uint32_t *out)
 {
     int k = 0;
-    while (k < b->ngroups && (b->groups[k].axes != i->axes || b->groups[k].ends != i->ends)) k++;
+    while (k < b->ngroups && !ls_step_same_span(&b->groups[k].span, &i->span)) k++;
     if (k == MOST_MASKS)
         return ls_fail(LS_UNSUPPORTED, "a step whose groups span more than %d sets of axes", MOST_MASKS);
     if (k == b->ngroups) {
-        b->groups[k] = (ls_mesh_groups){ .ranks = b->l->ranks, .axes = i->axes, .ends = i->ends };
+        b->groups[k] = (ls_mesh_groups){ .ranks = b->l->ranks, .span = i->span };
         memcpy(b->groups[k].size, b->l->size, sizeof b->l->size);
+        memcpy(b->groups[k].order, b->l->order, sizeof b->l->order);
         b->ngroups++;
     }
     *out = (uint32_t)k;
@@ -105,13 +111,13 @@ static ls_status price_of(builder *b, const ls_step_item *i, uint32_t groups, in
     int k = 0;
     for (; k < r->ncalled; k++) {
         const ls_step_called *c = &r->called[k];
-        if (c->axes == i->axes && c->ends == i->ends && c->coll == i->coll && c->bytes == i->bytes) break;
+        if (ls_step_same_span(&c->span, &i->span) && c->coll == i->coll && c->bytes == i->bytes) break;
     }
     if (k == LS_STEP_PRICES)
         return ls_fail(LS_UNSUPPORTED, "a step with more than %d kinds of collectives", LS_STEP_PRICES);
     ls_step_called *c = &r->called[k];
     if (k == r->ncalled) {
-        *c = (ls_step_called){ .axes = i->axes, .ends = i->ends, .coll = i->coll, .bytes = i->bytes };
+        *c = (ls_step_called){ .span = i->span, .coll = i->coll, .bytes = i->bytes };
         LS_TRY(ls_step_price_of(b->o->t, &b->groups[groups], i->coll, i->bytes, b->o->algo ? b->o->algo[i->coll]
                                 : NULL, &c->price));
         r->ncalled++;
@@ -128,7 +134,9 @@ static uint32_t to_peer(const builder *b, const ls_step_item *i, int stage)
                                   .micro_batches = b->l->micro_batches };
     const bool upper = (i->kind == LS_ITEM_SEND) == i->forward; /* the peer has the stage after the edge */
     const int peer = ls_pipe_rank_of(&pipe, b->l->stages, upper ? i->edge : i->edge - 1);
-    return (uint32_t)(2 * (peer - stage) * (b->l->ranks / b->l->stages));
+    const unsigned pp = LS_ALONG(LS_AXIS_PP);
+    const int own = ls_mesh_at(b->l->size, b->l->order, 0, pp, stage);
+    return (uint32_t)(2 * (ls_mesh_at(b->l->size, b->l->order, 0, pp, peer) - own));
 }
 
 /* What it costs a rank to wait, where others use its core meanwhile. */
@@ -256,7 +264,7 @@ static void on_span(void *arg, const ls_des_op *op, const ls_des_span *s)
     }
     if (!beside && op->kind == LS_DES_MEET) {
         to->collectives += s->until_s - s->ready_s;
-        *(i->axes >> LS_AXIS_PP & 1u ? &to->stages : &to->others) += s->ready_s - s->from_s;
+        *(i->span.axes >> LS_AXIS_PP & 1u ? &to->stages : &to->others) += s->ready_s - s->from_s;
     }
     if (!beside && op->kind == LS_DES_RECV) *(i->kind == LS_ITEM_WAIT ? &to->beside : &to->stages)
         += s->ready_s - s->from_s;

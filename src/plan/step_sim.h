@@ -54,8 +54,7 @@ double ls_step_tail_s(const ls_step_parts *stage, int stages);
 
 /* A collective of the step, by group and length. */
 typedef struct ls_step_called {
-    unsigned axes;
-    bool ends;
+    ls_step_span span;
     ls_coll coll;
     double bytes;
     int calls;            /* per step, of the stage that has most */

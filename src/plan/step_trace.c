@@ -13,10 +13,10 @@ struct ls_step_trace {
     ls_blackbox **box;    /* owned, as all here: [n] */
     ls_event **more;
     ls_tracer **tracer;
-    uint32_t *seq;        /* [n][groups]: collectives so far, by mask of axes */
+    uint32_t *seq;        /* [n][groups]: collectives so far */
 };
 
-#define MASKS (1 << LS_AXES)
+#define GROUPS (4 << LS_AXES) /* masks of axes, each whole or in parts */
 
 static uint64_t ns_of(double s) { return (uint64_t)llround(s * 1e9) + 1; }
 
@@ -33,7 +33,7 @@ ls_status ls_step_trace_create(const ls_step_lists *l, int traced, ls_step_trace
     t->box = calloc(n, sizeof *t->box);
     t->more = calloc(n, sizeof *t->more);
     t->tracer = calloc(n, sizeof *t->tracer);
-    t->seq = calloc(n * MASKS, sizeof *t->seq);
+    t->seq = calloc(n * GROUPS, sizeof *t->seq);
     if (!t->rank_of || !t->number || !t->box || !t->more || !t->tracer || !t->seq)
         return ls_fail(LS_NO_MEMORY, "the timelines of %zu ranks", n);
     for (int r = 0; r < l->ranks; r++) t->number[r] = -1;
@@ -61,9 +61,11 @@ static void add(ls_step_trace *t, int k, ls_ev_kind kind, const ls_step_item *i,
     if (kind == LS_EV_OP && until > from) e.gflops = (float)(i->flops / (until - from) * 1e-9);
     if (kind == LS_EV_COLL) {
         char axes[32];
-        e.group = (uint16_t)i->axes;
-        e.seq = ++t->seq[(size_t)k * MASKS + i->axes % MASKS];
-        e.group_name = ls_tracer_label(tr, ls_step_axes_text(t->l->size, i->axes, axes, sizeof axes));
+        const ls_step_span *of = &i->span;
+        const uint32_t group = of->axes | (of->ends ? 3u : of->sets < 2 ? 0u : of->across ? 2u : 1u) << LS_AXES;
+        e.group = (uint16_t)group;
+        e.seq = ++t->seq[(size_t)k * GROUPS + group];
+        e.group_name = ls_tracer_label(tr, ls_step_span_text(t->l->size, of, axes, sizeof axes));
         e.coll = (uint8_t)ls_tracer_label(tr, ls_coll_name(i->coll));
     }
     ls_tracer_add(tr, &e);

@@ -41,20 +41,50 @@ static int by_calls(const void *a, const void *b)
     return x->bytes < y->bytes ? 1 : -1;
 }
 
-ls_status ls_step_axes_of(const ls_group *g, const int size[LS_AXES], ls_step_row *out)
+const char *ls_step_span_text(const int size[LS_AXES], const ls_step_span *s, char *buf, size_t n)
+{
+    char axes[32];
+    ls_step_axes_text(size, s->axes, axes, sizeof axes);
+    const char *part = s->ends ? " ends" : s->sets < 2 ? "" : s->across ? " across" : " parts";
+    snprintf(buf, n, "%s%s", s->ends ? "pp" : axes, part);
+    return buf;
+}
+
+/* Of `all` ranks along its axes, in the mesh's order, a group has k: neighbours, or ranks at equal distances. */
+static bool is_part(const ls_group *g, const int size[LS_AXES], ls_mesh_order order, int all, ls_step_span *out)
+{
+    const int k = ls_group_size(g);
+    int first, place, count;
+    bool run = true, comb = true;
+    if (all % k != 0) return false;
+    ls_mesh_place(size, order, ls_group_world_rank(g, 0), out->axes, &first, &count);
+    for (int i = 1; i < k; i++) {
+        ls_mesh_place(size, order, ls_group_world_rank(g, i), out->axes, &place, &count);
+        run = run && place == first + i;
+        comb = comb && place == first + i * (all / k);
+    }
+    out->across = comb;
+    out->sets = comb ? k : all / k;
+    return comb ? first < all / k : run && first % k == 0;
+}
+
+ls_status ls_step_span_of(const ls_group *g, const int size[LS_AXES], ls_mesh_order order, ls_step_span *out)
 {
     int first[LS_AXES], other[LS_AXES], spanned = 1;
-    out->axes = 0;
-    ls_mesh_coord(size, NULL, ls_group_world_rank(g, 0), first);
+    *out = (ls_step_span){ 0 };
+    ls_mesh_coord(size, order, ls_group_world_rank(g, 0), first);
     for (int i = 1; i < ls_group_size(g); i++) {
-        ls_mesh_coord(size, NULL, ls_group_world_rank(g, i), other);
+        ls_mesh_coord(size, order, ls_group_world_rank(g, i), other);
         for (int a = 0; a < LS_AXES; a++) out->axes |= (other[a] != first[a] ? 1u : 0u) << a;
     }
     for (int a = 0; a < LS_AXES; a++) spanned *= out->axes >> a & 1u ? size[a] : 1;
     if (spanned == ls_group_size(g)) return LS_OK;
-    out->ends = out->axes == 1u << LS_AXIS_PP && ls_group_size(g) == 2 && other[LS_AXIS_PP] == size[LS_AXIS_PP] - 1;
-    if (out->ends) return LS_OK;
-    return ls_fail(LS_UNSUPPORTED, "groups that are parts of an axis (zero.hsdp) cannot be placed: set zero.hsdp 1");
+    out->ends = out->axes == LS_ALONG(LS_AXIS_PP) && ls_group_size(g) == 2 && first[LS_AXIS_PP] == 0 &&
+                other[LS_AXIS_PP] == size[LS_AXIS_PP] - 1;
+    if (out->ends || is_part(g, size, order, spanned, out)) return LS_OK;
+    return ls_fail(LS_UNSUPPORTED, "group %s has %d of %d ranks along its axes, which are neither neighbours nor at "
+                   "equal distances: leave out what divides them (zero.hsdp, parallel.cp_ulysses)", ls_group_text(g),
+                   ls_group_size(g), spanned);
 }
 
 /* One end counts a message. */
@@ -90,8 +120,12 @@ static ls_status sum_up(const ls_train_config *c, const ls_plan *p, ls_world *w,
     double calls[LS_STEP_ROWS] = { 0 };
     const int n = ls_world_recorded(w, &had);
     for (int i = 0; i < n; i++) {
-        ls_step_row like = { .coll = had[i].coll };
-        LS_TRY(ls_step_axes_of(had[i].group, p->size, &like));
+        ls_step_span span;
+        LS_TRY(ls_step_span_of(had[i].group, p->size, p->order, &span));
+        if (span.sets > 1)
+            return ls_fail(LS_UNSUPPORTED, "groups that are parts of an axis (zero.hsdp, parallel.cp_ulysses) cannot be "
+                           "placed: set zero.hsdp 1, and parallel.context other than ulysses-ring");
+        ls_step_row like = { .axes = span.axes, .ends = span.ends, .coll = had[i].coll };
         if (like.coll == LS_SENDRECV) like.how = neighbours(c, p, like.axes);
         if (!like.axes || !is_sent(&had[i])) continue;
         ls_step_row *r = row_like(out, &like);
@@ -109,7 +143,7 @@ static ls_status sum_up(const ls_train_config *c, const ls_plan *p, ls_world *w,
 
 /* --- a dry step ------------------------------------------------------------------------------------- */
 
-ls_status ls_step_dry_begin(const ls_train_config *c, int ranks, ls_step_dry *out)
+ls_status ls_step_dry_begin(const ls_train_config *c, int ranks, bool in_order, ls_step_dry *out)
 {
     *out = (ls_step_dry){ .c = *c, .ranks = ranks };
     ls_train_config *mine = &out->c;
@@ -119,10 +153,10 @@ ls_status ls_step_dry_begin(const ls_train_config *c, int ranks, ls_step_dry *ou
     /* a plan needs no data */
     if (mine->model.vocab_size && (!mine->data.path || !*mine->data.path)) mine->data.path = "not read";
     LS_TRY(ls_train_config_check(mine, ranks));
-    if (strcmp(c->parallel.placement, "auto") == 0)
+    if (!in_order && strcmp(c->parallel.placement, "auto") == 0)
         return ls_fail(LS_UNSUPPORTED, "parallel.placement auto: a plan has the ranks in an order that is given: leave it out; "
                        "`lockstep topo place` compares all orders");
-    mine->parallel.order = "pp-dp-ep-cp-tp"; /* what a rank calls does not depend on it */
+    if (!in_order) mine->parallel.order = "pp-dp-ep-cp-tp"; /* what a rank calls does not depend on it */
     /* Pieces that are not asked for depend on the link between ranks, and here each is on a node of its own. */
     if (mine->parallel.tp > 1 && !mine->parallel.sp && !mine->parallel.tp_pieces) mine->parallel.tp_pieces = 1;
     LS_TRY(ls_train_plan(mine, ranks, &out->plan));
@@ -143,7 +177,8 @@ ls_status ls_step_dry_open(const ls_step_dry *s, int stage, ls_train_dry *d)
                  ? "direct" /* which has the order of the binary tree */
                  : "halving_doubling,all_to_all=pairwise,broadcast=tree,reduce=tree,gather=linear,scatter=linear,"
                    "barrier=dissemination";
-    return ls_train_dry_open(&s->c, &s->mc, stage * (s->ranks / s->plan.size[LS_AXIS_PP]), s->ranks, s->node, &o, d);
+    const int rank = ls_mesh_at(s->plan.size, s->plan.order, 0, LS_ALONG(LS_AXIS_PP), stage);
+    return ls_train_dry_open(&s->c, &s->mc, rank, s->ranks, s->node, &o, d);
 }
 
 ls_status ls_step_dry_step(const ls_step_dry *s, ls_train_dry *d)
@@ -183,7 +218,7 @@ ls_status ls_step_traffic_of(const ls_train_config *c, int ranks, ls_step_traffi
 {
     ls_step_dry s;
     *out = (ls_step_traffic){ .ranks = ranks };
-    ls_status st = ls_step_dry_begin(c, ranks, &s);
+    ls_status st = ls_step_dry_begin(c, ranks, false, &s);
     memcpy(out->size, s.plan.size, sizeof out->size);
     ls_plan p;
     if (st == LS_OK) st = ls_train_plan(c, ranks, &p);

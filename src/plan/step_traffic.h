@@ -20,6 +20,15 @@ typedef enum ls_neighbours {
     LS_TO_BOTH_ROUND /* the same in a circle: pipelines of which each rank has several stages */
 } ls_neighbours;
 
+/* Which ranks a group of the mesh has: those that differ along some axes, or a part of them. */
+typedef struct ls_step_span {
+    unsigned axes; /* bit a: ranks of a group differ along axis a */
+    bool ends;     /* along pp only first and last stage, which share an embedding */
+    int sets;      /* above 1: the ranks along `axes` are so many sets of consecutive ones (zero.hsdp), and a group is
+                    * one of the sets; */
+    bool across;   /* or has the rank at one place of each set */
+} ls_step_span;
+
 /* Calls of one collective in groups that span the same axes. */
 typedef struct ls_step_row {
     unsigned axes; /* bit a: ranks of a group differ along axis a */
@@ -42,8 +51,8 @@ typedef struct ls_step_traffic {
     const char *of; /* "tokens" or "samples" */
 } ls_step_traffic;
 
-/* For so many ranks. LS_BAD_CONFIG, LS_UNSUPPORTED: as a run refuses it; hybrid sharding (zero.hsdp), whose groups are
- * parts of an axis; more than LS_STEP_STAGES pipeline stages. */
+/* For so many ranks. LS_BAD_CONFIG, LS_UNSUPPORTED: as a run refuses it; groups that are parts of an axis (zero.hsdp,
+ * parallel.cp_ulysses); more than LS_STEP_STAGES pipeline stages. */
 ls_status ls_step_traffic_of(const ls_train_config *c, int ranks, ls_step_traffic *out);
 
 /* "tp", "dp x ep", "all": the axes of `mask` that have several ranks, into buf; returns buf. */
@@ -61,8 +70,9 @@ typedef struct ls_step_dry {
 
 #define LS_STEP_SETTLED 3 /* from this step on they do not differ: buckets are rebuilt in the second one */
 
-/* The failures of ls_step_traffic_of. To be ended also after a failure. */
-ls_status ls_step_dry_begin(const ls_train_config *c, int ranks, ls_step_dry *out);
+/* The failures of ls_step_traffic_of. in_order: ranks are where parallel.order has them, which with
+ * parallel.placement auto the caller has chosen; else where they usually are. To be ended also after a failure. */
+ls_status ls_step_dry_begin(const ls_train_config *c, int ranks, bool in_order, ls_step_dry *out);
 void ls_step_dry_end(ls_step_dry *s);
 /* A rank of a stage; ls_train_dry_close, also after a failure. */
 ls_status ls_step_dry_open(const ls_step_dry *s, int stage, ls_train_dry *d);
@@ -70,9 +80,14 @@ ls_status ls_step_dry_open(const ls_step_dry *s, int stage, ls_train_dry *d);
 ls_status ls_step_dry_step(const ls_step_dry *s, ls_train_dry *d);
 /* flops, tokens and of, as in ls_step_traffic. */
 void ls_step_dry_work(const ls_step_dry *s, double *flops, double *tokens, const char **of);
-/* Along which axes the ranks of a group differ, into out->axes and out->ends. LS_UNSUPPORTED: it is a part of an
- * axis. */
-ls_status ls_step_axes_of(const ls_group *g, const int size[LS_AXES], ls_step_row *out);
+/* Along which axes the ranks of a group differ. LS_UNSUPPORTED: they are no such part of them. */
+ls_status ls_step_span_of(const ls_group *g, const int size[LS_AXES], ls_mesh_order order, ls_step_span *out);
+static inline bool ls_step_same_span(const ls_step_span *a, const ls_step_span *b)
+{
+    return a->axes == b->axes && a->ends == b->ends && a->sets == b->sets && a->across == b->across;
+}
+/* "dp x ep", "pp ends", "dp parts" (each a group), "dp across" (such parts), into buf; returns buf. */
+const char *ls_step_span_text(const int size[LS_AXES], const ls_step_span *s, char *buf, size_t n);
 /* Bytes of a call's vector. Of an all_to_all with counts, what this rank has for all, with as much going out as
  * coming in: a dry world counts the rows of experts that may come in the worst case, on one of the two sides. */
 double ls_step_vector_bytes(const ls_recorded *r);
