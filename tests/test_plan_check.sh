@@ -103,7 +103,10 @@ claim 'four ranks on one core take as long as one with all samples' within "$(aw
 # --- every axis: memory, calls and bytes are exact
 for layout in '-n 2' '-n 4 --parallel.tp 2 --parallel.sp true' '-n 2 --parallel.cp 2' '-n 4 --parallel.pp 2 --train.micro_batch 2' \
     '-n 2 --zero.stage 1' '-n 2 --zero.stage 2' '-n 2 --zero.stage 3 --zero.copy rank' '-n 2 --zero.stage 3' \
-    '-n 2 --parallel.ep 2 --model.name moe --model.n_experts 4 --model.top_k 2 --model.d_expert 64' '-n 2 --ranks-as threads' '-n 2 --train.numerics invariant' '-n 4 --parallel.tp 4'; do
+    '-n 2 --parallel.ep 2 --model.name moe --model.n_experts 4 --model.top_k 2 --model.d_expert 64' '-n 2 --ranks-as threads' '-n 2 --train.numerics invariant' \
+    '-n 4 --zero.stage 1 --zero.hsdp 2' '-n 4 --zero.stage 2 --zero.hsdp 2 --comm.transport tcp' '-n 4 --zero.stage 3 --zero.hsdp 2 --zero.copy rank' \
+    '-n 4 --parallel.tp 4' '-n 4 --parallel.cp 4 --parallel.context ulysses-ring' '-n 4 --parallel.tp 2 --parallel.order tp-dp' \
+    '-n 2 --ddp.hook powersgd' '-n 2 --ddp.hook powersgd --ddp.powersgd_start 3' '-n 2 --ddp.hook powersgd --ddp.powersgd_start 2 --comm.transport tcp'; do
     # shellcheck disable=SC2086
     claim "$layout" run gpt.yaml $layout --predict
     claim "$layout: exact" holds 'len(c["terms"]) >= 10 * c["world_size"] and {x["rank"] for x in c["terms"]} == set(range(c["world_size"]))'
@@ -178,8 +181,7 @@ claim 'a run that has not ended' refused 65 'run/comm.json: there is no such fil
 run gpt.yaml -n 2 --predict --train.steps 3
 claim 'too few steps' refused 78 'the run has taken 3 steps, and a prediction is of those after step 3: raise train.steps'
 claim 'a folder alone' fails_with 64 '--check takes the folder of a run, and --json: leave the other options out' "$lockstep" plan llama3-8b --check run
-claim 'what cannot be simulated is refused before the first step' fails_with 78 'while predicting the run (--predict): groups that are parts of an axis (zero.hsdp) cannot be placed: set zero.hsdp 1' "$lockstep" train gpt.yaml -n 4 --zero.stage 1 --zero.hsdp 2 --predict --run.dir no
-claim 'nor bytes that are not known' fails_with 78 'while predicting the run (--predict): ddp.hook powersgd: its bytes change' "$lockstep" train gpt.yaml -n 2 --ddp.hook powersgd --predict --run.dir no
+claim 'bytes that are not known are refused before the first step' fails_with 78 'while predicting the run (--predict): ddp.hook powersgd: what ranks send changes after ddp.powersgd_start 1000 steps' "$lockstep" train gpt.yaml -n 2 --ddp.hook powersgd --train.steps 0 --predict --run.dir no
 claim 'and nothing to predict in an evaluation' fails_with 78 'predict belongs to training, and eval-only is true' "$lockstep" train gpt.yaml --eval-only --model.load run --predict
 
 # --- a plan as a configuration of `lockstep sim`

@@ -46,7 +46,7 @@ ls_status ls_here_make(const ls_train_config *c, int ranks, int local, ls_here *
         return ls_fail(LS_UNSUPPORTED, "%d ranks with %d on this node: expected equally many on each node", ranks, local);
     LS_TRY(ls_cost_load(&cost, out->cost_from, sizeof out->cost_from));
     LS_TRY(join(c, &cost, out));
-    LS_TRY(ls_measure(c, ranks, local, &out->measured));
+    LS_TRY(ls_measure(c, ranks, local, LS_MEASURE_LONG_S, &out->measured));
     const double at_once = out->cores / out->measured.threads;
     out->shared = local > at_once;
     if (out->shared) LS_TRY(ls_turns_measure(local, out->cores, &out->turns));

@@ -145,8 +145,9 @@ static ls_status sum_up(const ls_train_config *c, const ls_plan *p, ls_world *w,
 
 ls_status ls_step_dry_begin(const ls_train_config *c, int ranks, bool in_order, ls_step_dry *out)
 {
-    *out = (ls_step_dry){ .c = *c, .ranks = ranks };
+    *out = (ls_step_dry){ .ranks = ranks };
     ls_train_config *mine = &out->c;
+    (void)ls_train_dry_settle(c, mine);
     if (c->parallel.pp > LS_STEP_STAGES)
         return ls_fail(LS_UNSUPPORTED, "parallel.pp is %lld: at most %d stages can be placed",
                        (long long)c->parallel.pp, LS_STEP_STAGES);

@@ -68,7 +68,7 @@ typedef struct ls_step_dry {
     int ranks, *node;        /* owned */
 } ls_step_dry;
 
-#define LS_STEP_SETTLED 3 /* from this step on they do not differ: buckets are rebuilt in the second one */
+#define LS_STEP_SETTLED LS_TRAIN_DRY_SETTLED
 
 /* The failures of ls_step_traffic_of. in_order: ranks are where parallel.order has them, which with
  * parallel.placement auto the caller has chosen; else where they usually are. To be ended also after a failure. */

@@ -10,6 +10,8 @@
 #include "train/experts.h"
 #include "train/feed.h"
 
+#define LEAST_START 2 /* of ddp.powersgd_start */
+
 /* --- what both sorts of ranks tell each other ------------------------------------------------------ */
 
 ls_status ls_train_tell(ls_world *w, double (*words)[LS_TRAIN_WORDS], const double mine[LS_TRAIN_WORDS],
@@ -226,6 +228,15 @@ ls_status ls_train_dry_step(const ls_train_config *c, ls_train_dry *d, int64_t r
     return LS_OK;
 }
 
+bool ls_train_dry_settle(const ls_train_config *c, ls_train_config *out)
+{
+    *out = *c;
+    if (strcmp(c->ddp.hook, "powersgd") != 0) return true;
+    const bool never = c->train.steps > 0 && c->train.steps <= c->ddp.powersgd_start;
+    out->ddp.powersgd_start = never ? INT32_MAX : LEAST_START;
+    return c->train.steps > 0;
+}
+
 static ls_train_events events_of(const ls_tracer *t)
 {
     return (ls_train_events){ .ops = ls_tracer_count(t, LS_EV_OP), .colls = ls_tracer_count(t, LS_EV_COLL),
@@ -285,6 +296,7 @@ static ls_status put_together(const ls_train_dry *d)
             most = most < left ? most : left;
             counts[r] = most;
         }
+        counts[0] += left; /* other ranks have more than this one, if their shards are longer */
         st = ls_all_gather_v(g, NULL, counts, counts, LS_F32);
     }
     free(counts);

@@ -186,9 +186,14 @@ static ls_status place(int nodes, const int *node, ls_explain_layout *l)
 ls_status ls_explain_layout_make(const ls_train_config *c, const ls_model_config *mc, int size, int nodes,
                                  const int *node, ls_explain_layout *out)
 {
+    ls_train_config settled;
     *out = (ls_explain_layout){ .size = size };
     LS_TRY(ls_traffic_is_known(c, size));
     LS_TRY(ls_train_config_check(c, size));
+    if (!ls_train_dry_settle(c, &settled))
+        return ls_fail(LS_UNSUPPORTED, "ddp.hook powersgd: what ranks send changes after ddp.powersgd_start %lld steps, and "
+                       "train.epochs does not say before data are read whether a run has as many: set train.steps",
+                       (long long)c->ddp.powersgd_start);
     LS_TRY(ls_train_plan(c, size, &out->plan));
     out->batch = c->train.global_batch;
     out->micro = out->plan.micro_batch;
@@ -198,7 +203,7 @@ ls_status ls_explain_layout_make(const ls_train_config *c, const ls_model_config
     out->node = calloc((size_t)size, sizeof *out->node);
     if (!out->rank || !out->node) return ls_fail(LS_NO_MEMORY, "what %d ranks do", size);
     LS_TRY(place(nodes, node, out));
-    for (int r = 0; r < size; r++) LS_TRY(make_rank(c, mc, r, out));
+    for (int r = 0; r < size; r++) LS_TRY(make_rank(&settled, mc, r, out));
     const int64_t all = ls_model_count(mc); /* 0: the model has no formula, and is whole on each rank */
     out->parameters = all > 0 ? (uint64_t)all : out->rank[0].dense.whole;
     return LS_OK;

@@ -336,9 +336,6 @@ ls_status ls_traffic_is_known(const ls_train_config *c, int size)
                        c->comm.backend);
     if (strcmp(c->comm.wire, "bf16") == 0 && size > 1)
         LS_TRY(ls_transport_check_wire(*c->comm.transport ? c->comm.transport : "shm"));
-    if (strcmp(c->ddp.hook, "powersgd") == 0)
-        return ls_fail(LS_UNSUPPORTED, "ddp.hook powersgd: its bytes change after ddp.powersgd_start steps, and there is no "
-                       "formula for them: leave it out");
     return LS_OK;
 }
 
@@ -348,6 +345,9 @@ ls_status ls_zero_costs_check(const ls_train_config *c, int size)
     LS_TRY(ls_train_check_whole(c, "explain zero"));
     if (strcmp(c->parallel.dp_strategy, "auto") != 0) LS_TRY(ls_train_config_check(c, size)); /* it may not fit the stage */
     LS_TRY(ls_traffic_is_known(c, size));
+    if (strcmp(c->ddp.hook, "powersgd") == 0)
+        return ls_fail(LS_UNSUPPORTED, "ddp.hook powersgd: its bytes change after ddp.powersgd_start steps, and there is no "
+                       "formula for them: leave it out");
     return ls_train_config_check(&plain, size);
 }
 

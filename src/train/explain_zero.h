@@ -62,11 +62,10 @@ typedef struct ls_zero_costs {
     ls_zero_column column[LS_ZERO_COLUMNS];
 } ls_zero_costs;
 
-/* LS_UNSUPPORTED: bytes that are not known beforehand (comm.backend mpi, ddp.hook powersgd), or comm.wire where there
- * is no wire. */
+/* LS_UNSUPPORTED: bytes that are not known beforehand (comm.backend mpi), or comm.wire where there is no wire. */
 ls_status ls_traffic_is_known(const ls_train_config *c, int size);
 /* Before the model is made: fails as a run of `size` ranks on one node does, because of what has nothing to do with
- * stages, or ls_traffic_is_known. */
+ * stages, or ls_traffic_is_known, or since there is no formula (ddp.hook powersgd). */
 ls_status ls_zero_costs_check(const ls_train_config *c, int size);
 /* Every stage k with stages[k], for `size` ranks of one node. If a run would refuse a stage, its columns say why; with
  * `strict` that is a failure. LS_INTERNAL: ledger and formula differ. To be freed also after a failure. */

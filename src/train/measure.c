@@ -16,7 +16,6 @@
 #define LEAST_STEPS 5
 #define MOST_STEPS  25
 #define ENOUGH_NS   500000000u /* of steps that are timed */
-#define LONG_NS     15000000000u /* of all steps: the other ranks wait for this one, so a single timed step has to do */
 #define ASLEEP      0.2 /* an operation that computes for a smaller part of its time waits for a clock */
 
 /* --- listening ------------------------------------------------------------------------------------------- */
@@ -29,7 +28,8 @@ typedef struct sample { double wall_s, cpu_s; } sample;
 typedef struct listener {
     ls_measured *out;
     sample *of;       /* owned: [cap][MOST_STEPS] */
-    int cap, step;    /* step: that is timed; below 0: none */
+    int cap, step;    /* step: that is timed */
+    uint64_t long_ns; /* of all steps: then no other one begins */
     clock_pair last;  /* when the newest operation ended, or the pass began */
     bool running;
     sample step_of[MOST_STEPS]; /* whole steps, */
@@ -104,7 +104,7 @@ static int row_of(listener *x, const ls_op_event *e)
 static void on_op(void *arg, const ls_op_event *e)
 {
     listener *x = arg;
-    if (x->step < 0 || !x->running || x->st < 0) return;
+    if (!x->running || x->st < 0) return;
     const clock_pair ended = now();
     const int i = row_of(x, e);
     if (i < 0) return;
@@ -143,9 +143,9 @@ static ls_status on_done(void *arg)
 static ls_status time_step(ls_trainer *t, listener *x)
 {
     ls_step_stats s;
+    x->own[x->step] = (sample){ 0, 0 };
     const clock_pair begin = now();
     LS_TRY(ls_train_step(t, &s));
-    if (x->step < 0) return LS_OK;
     x->step_of[x->step] = less(between(begin, now()), x->own[x->step]);
     x->data_s[x->step] = 1e-9 * (double)s.data_ns;
     x->update_s[x->step] = 1e-9 * (double)s.optim_ns;
@@ -155,26 +155,30 @@ static ls_status time_step(ls_trainer *t, listener *x)
 static bool is_enough(const listener *x, uint64_t begin, uint64_t timed_from)
 {
     const uint64_t t = ls_env_get()->mono_ns();
-    return (x->step >= LEAST_STEPS && t - timed_from >= ENOUGH_NS) || (x->step > 0 && t - begin >= LONG_NS);
+    return (x->step >= LEAST_STEPS && t - timed_from >= ENOUGH_NS) || (x->step > 0 && t - begin >= x->long_ns);
 }
 
-/* After a first step as long as this the next one is timed. */
-static bool is_warm(uint64_t begin) { return ls_env_get()->mono_ns() - begin >= LONG_NS / 2; }
+/* What was timed so far is forgotten. */
+static void start_over(listener *x)
+{
+    x->out->n = x->out->steps = 0;
+}
 
+/* Steps to warm up are timed, too: one after which there is no time for another has to do. */
 static ls_status time_steps(ls_trainer *t, listener *x)
 {
     static const ls_tape_events events = { .unit = on_unit, .op = on_op, .done = on_done };
     const uint64_t begin = ls_env_get()->mono_ns();
     uint64_t timed_from = begin;
     LS_TRY(ls_tape_listen(t->par.tape[0], &events, x));
-    for (int i = 0; i < WARM + MOST_STEPS; i++) {
-        x->step = i - WARM;
-        if (x->step < 0 && i > 0 && is_warm(begin)) i = WARM, x->step = 0;
-        if (x->step == 0) timed_from = ls_env_get()->mono_ns();
-        if (is_enough(x, begin, timed_from)) break;
+    for (int warm = WARM, done = false; !done;) {
+        if (warm > 0) start_over(x);
+        x->step = warm > 0 ? 0 : x->out->steps;
         x->running = false;
         LS_TRY(time_step(t, x));
-        x->out->steps = x->step + 1;
+        x->out->steps = ++x->step;
+        done = x->step == MOST_STEPS || is_enough(x, begin, timed_from);
+        if (warm > 0 && --warm == 0 && !done) timed_from = ls_env_get()->mono_ns(), start_over(x);
     }
     ls_tape_unlisten(t->par.tape[0], x);
     for (int i = 0; i < t->par.model->params.n; i++)
@@ -340,7 +344,7 @@ static void sum_up(listener *x)
     m->rest_s = all - m->update_s - m->data_s;
 }
 
-ls_status ls_measure(const ls_train_config *c, int ranks, int here, ls_measured *out)
+ls_status ls_measure(const ls_train_config *c, int ranks, int here, double long_s, ls_measured *out)
 {
     const uint64_t begin = ls_env_get()->mono_ns();
     ls_train_config one;
@@ -353,6 +357,7 @@ ls_status ls_measure(const ls_train_config *c, int ranks, int here, ls_measured 
     if (!x) return ls_fail(LS_NO_MEMORY, "a measurement");
     x->out = out;
     x->look = time_look();
+    x->long_ns = (uint64_t)(1e9 * long_s);
     const int level = ls_context_get()->log_level;
     ls_context_get()->log_level = LS_LOG_WARN; /* what a run says of itself is said once */
     ls_status st = run_alone(&one, x, out->threads);

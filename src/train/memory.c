@@ -69,7 +69,8 @@ static ls_status plan_steps(const ls_train_config *c, int size, ls_train_dry *d,
     const int64_t tokens = lm ? ls_train_seq_len(c) : 0, test_rows = lm ? micro : LS_FEED_TEST_ROWS;
     const ls_tape_mode test = { .dtype = ls_train_dtype(c), .evaluate = true };
     void *p;
-    for (int i = 0; i < 2; i++) LS_TRY(ls_train_dry_step(c, d, micro));
+    const int steps = strcmp(c->ddp.hook, "powersgd") == 0 ? LS_TRAIN_DRY_SETTLED : 2; /* factors come with the third */
+    for (int i = 0; i < steps; i++) LS_TRY(ls_train_dry_step(c, d, micro));
     LS_TRY(ls_train_dry_end(d));
     if (ls_parallel_staged(&d->par)) return plan_stages(c, size, d, test_rows, out);
     const size_t a = ls_tape_peak(d->par.tape[0]);
@@ -142,10 +143,12 @@ static ls_status plan_rank(const ls_train_config *c, const ls_model_config *mc, 
                            ls_memory_plan *out, ls_memory_units *units)
 {
     const ls_world_opts o = ls_train_dry_opts(c);
+    ls_train_config settled;
     ls_train_dry d;
     *out = (ls_memory_plan){ 0 };
-    ls_status st = ls_train_dry_open(c, mc, rank, size, node, &o, &d);
-    if (st == LS_OK) st = ls_memory_plan_of(c, &d, out);
+    (void)ls_train_dry_settle(c, &settled);
+    ls_status st = ls_train_dry_open(&settled, mc, rank, size, node, &o, &d);
+    if (st == LS_OK) st = ls_memory_plan_of(&settled, &d, out);
     if (st == LS_OK && units) st = ls_memory_units_copy(ls_world_ledger(d.w), units);
     ls_train_dry_close(&d);
     return st;
