@@ -38,10 +38,24 @@ claim 'backward of the first one has weights alone' is "op['linear 1024x2048', '
 claim 'backward of the second one has both' is "op['linear 2048x16', 'backward']['flops'] == 4 * 512 * B * C"
 claim 'an activation is bound by memory' is "[o := op['relu %d' % (512 * B), 'forward']] and o['bytes'] == 8 * 512 * B and o['bound'] == 'memory' and near(o['memory_s'], o['bytes'] / 1e11)"
 claim 'adamw reads and writes 28 bytes per parameter' is "near(phase['update']['bytes'], 28 * P, 1e-3)"
+# m: 2 products and a sum; v: 3 and a sum; sqrt, /, + eps; the step times m, /, -; gradient times scale; weight times (1 - lr decay)
+claim 'adamw computes 15 operations per parameter' is "phase['update']['flops'] == 15 * P and near(op['optimizer', 'update']['intensity'], 15 / 28, 1e-3)"
+roofline mlp.yaml -n 1 -t fast.yaml --tflops 1e-4
+claim 'with a slow device that bounds it' is "phase['update']['bound'] == 'compute' and near(phase['update']['part_s']['compute'], 15 * P / 1e8)"
+roofline mlp.yaml -n 1 -t fast.yaml --optim.name adam
+claim 'adam as many' is "phase['update']['flops'] == 15 * P"
+roofline mlp.yaml -n 1 -t fast.yaml --optim.name adam --optim.weight_decay 0.1
+claim 'and 2 with decay' is "phase['update']['flops'] == 17 * P"
+roofline mlp.yaml -n 2 -t fast.yaml --zero.stage 1
+claim 'two ranks update half each' is "near(phase['update']['flops'], 7.5 * P, 1e-3)"
 roofline mlp.yaml -n 1 -t fast.yaml --optim.name sgd
 claim 'sgd 12' is "phase['update']['bytes'] == 12 * P"
+claim 'sgd scales, multiplies and subtracts' is "phase['update']['flops'] == 3 * P"
+roofline mlp.yaml -n 1 -t fast.yaml --optim.name sgd --optim.weight_decay 0.1 --optim.decay matrices
+claim 'decay of matrices alone' is "phase['update']['flops'] == 3 * P + 2 * (A * B + B * C)"
 roofline mlp.yaml -n 1 -t fast.yaml --optim.name sgd --optim.momentum 0.9
 claim 'with momentum 20' is "near(phase['update']['bytes'], 20 * P, 1e-3)"
+claim 'and 2 operations more' is "phase['update']['flops'] == 5 * P"
 roofline mlp.yaml -n 1 -t fast.yaml
 claim 'one rank sends nothing' is "phase['step']['sent'] == 0 and j['part_s']['communication'] == 0"
 claim 'the ridge' is "j['peaks']['ridge'] == 10"
@@ -117,6 +131,17 @@ claim 'a run of two nodes names its cluster' fails_with 64 'traced was on severa
 claim 'and then has its links' has_line 'pair, 2 ranks' explain traced --tflops 1 --memory-rate 100 -t slow.yaml
 explain mlp.yaml -n 1 >out
 claim 'this machine is measured' prints 'GFLOP/s per thread in f32 .*memory: measured now, shared by all ranks'
+
+# --- the peak of this machine's products, of the type of the run
+cat >peak.json <<JSON
+{ "lockstep_peak": 1, "host": "$(uname -n)", "peaks": [ { "dtype": "float", "threads": 1, "gflops_per_thread": 100 },
+    { "dtype": "bfloat16", "threads": 1, "gflops_per_thread": 400 } ] }
+JSON
+here() { OMP_NUM_THREADS=1 LOCKSTEP_PEAK=$PWD/peak.json explain gpt.yaml "${gpt[@]}" -n "$(nproc)" --memory-rate 1000 --json "$@" >got.json; }
+here
+claim 'f32' is "j['peaks']['flops_per_s'] == 1e11 and 'f32 products' in j['peaks']['from']"
+here --train.dtype bf16
+claim 'bf16' is "j['peaks']['flops_per_s'] == 4e11 and 'bf16 products' in j['peaks']['from'] and near(op['linear 256x768', 'forward']['compute_s'], op['linear 256x768', 'forward']['flops'] / 4e11)"
 
 # --- refusals
 claim 'no configuration' fails_with 64 'expected a configuration or a run' explain

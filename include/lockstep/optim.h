@@ -81,6 +81,9 @@ struct ls_optim_class {
     bool hashes;         /* update hashes what it writes, if that is wanted (ls_update.hash); false: the library reads
                             the values once more for it */
     void (*update)(const ls_optim_config *c, const ls_update *u);
+    /* Operations per element of an update with this decay: an addition, a multiplication, a division or a square root
+     * is one. NULL: not known, and counted as none (lockstep explain roofline). */
+    int (*flops)(const ls_optim_config *c, double weight_decay);
 };
 extern const ls_optim_class *const ls_optim_classes[]; /* the library's, NULL-ended */
 extern const char ls_optim_choices[];                   /* their names: "sgd|adam|adamw" */
@@ -98,6 +101,9 @@ typedef struct ls_optim_group {
     const char *const *param; /* names; NULL-ended, borrowed until ls_optim_create_groups returns */
     double lr, weight_decay;  /* the decay is for all of them, ls_param.no_decay or not */
 } ls_optim_group;
+
+/* Operations that the optimizer's next update takes for the elements that this rank updates (ls_optim_class.flops). */
+double ls_optim_flops(const ls_optim *o);
 
 /* PyTorch's defaults for a name (adam: 1e-3, 0.9, 0.999, 1e-8, 0; adamw: decay
  * 0.01; sgd: lr 1e-3, momentum 0). LS_BAD_CONFIG for an unknown name. */

@@ -85,15 +85,27 @@ static ls_status check(const ls_optim_config *c)
     return ls_optim_check(c->name, rule, 3);
 }
 
+/* The scale of g; p times shrink; m 3 and v 4, sqrt(v) / root + eps 3, and the step 3. */
+static int flops_decoupled(const ls_optim_config *c, double weight_decay)
+{
+    (void)c, (void)weight_decay;
+    return 15;
+}
+
+static int flops(const ls_optim_config *c, double weight_decay)
+{
+    return flops_decoupled(c, 0) + (weight_decay != 0.0 ? 2 : 0);
+}
+
 static const char *const keys[] = { "optim.betas", "optim.eps", NULL };
 
 #define STATES .nstates = 2, .state_name = { "exp_avg", "exp_avg_sq" }, .keys = keys
 
 const ls_optim_class ls_optim_adam = {
     .name = "adam", .defaults = { .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8 },
-    STATES, .check = check, .hashes = true, .update = update,
+    STATES, .check = check, .hashes = true, .update = update, .flops = flops,
 };
 const ls_optim_class ls_optim_adamw = {
     .name = "adamw", .defaults = { .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01 },
-    STATES, .check = check, .hashes = true, .update = update_decoupled,
+    STATES, .check = check, .hashes = true, .update = update_decoupled, .flops = flops_decoupled,
 };

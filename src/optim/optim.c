@@ -186,6 +186,14 @@ static rates rates_of(const ls_optim *o, int i)
     return (rates){ o->config.lr, o->params->item[i].no_decay ? 0.0 : o->config.weight_decay };
 }
 
+double ls_optim_flops(const ls_optim *o)
+{
+    double all = 0;
+    for (int i = 0; o->cls->flops && i < o->params->n; i++)
+        all += (double)o->params->item[i].own.count * o->cls->flops(&o->config, rates_of(o, i).weight_decay);
+    return all;
+}
+
 /* --- creation -------------------------------------------------------------------------------------------------- */
 
 /* One state of it, so that the next begins on a cache line of its own. */

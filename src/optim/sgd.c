@@ -64,6 +64,12 @@ static void update(const ls_optim_config *c, const ls_update *u)
 
 static int uses(const ls_optim_config *c) { return c->momentum != 0.0 ? 1 : 0; }
 
+/* The scale of g, decay 2, momentum 2 and the step 2. */
+static int flops(const ls_optim_config *c, double weight_decay)
+{
+    return 3 + (weight_decay != 0.0 ? 2 : 0) + (c->momentum != 0.0 ? 2 : 0);
+}
+
 static ls_status check(const ls_optim_config *c)
 {
     return ls_optim_check(c->name, &(ls_optim_rule){ "momentum", c->momentum, 0.0 }, 1);
@@ -73,5 +79,5 @@ static const char *const keys[] = { "optim.momentum", NULL };
 
 const ls_optim_class ls_optim_sgd = {
     .name = "sgd", .defaults = { .lr = 1e-3 }, .nstates = 1, .state_name = { "momentum_buffer" },
-    .uses = uses, .keys = keys, .check = check, .hashes = true, .update = update,
+    .uses = uses, .keys = keys, .check = check, .hashes = true, .update = update, .flops = flops,
 };

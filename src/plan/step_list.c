@@ -273,11 +273,15 @@ static void update(writer *w)
     if (!i || !op) return;
     i->part = LS_PART_OPTIMIZER;
     i->bytes = 2 * state + 3 * sizeof(float) * own;
+    i->flops = ls_optim_flops(w->d->optim);
+    const double compute = w->rates->flops_per_s > 0 ? i->flops / w->rates->flops_per_s : 0;
+    const double memory = w->rates->memory_bytes_per_s > 0 ? i->bytes / w->rates->memory_bytes_per_s : 0;
+    i->seconds = compute > memory ? compute : memory;
     if (w->rates->measured) i->seconds = ls_measured_update(w->rates->measured, own);
-    else if (w->rates->memory_bytes_per_s > 0) i->seconds = i->bytes / w->rates->memory_bytes_per_s;
     op->calls = 1;
+    op->flops = i->flops;
     op->bytes = i->bytes;
-    op->memory_s = i->seconds;
+    *(compute > memory ? &op->compute_s : &op->memory_s) = i->seconds;
 }
 
 /* Samples are read before the first operation; where in the step does not matter to its length. */

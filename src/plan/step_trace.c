@@ -76,7 +76,7 @@ void ls_step_trace_add(ls_step_trace *t, int rank, const ls_step_item *i, const 
     const int k = t->number[rank];
     if (k < 0) return;
     switch (i->kind) {
-    case LS_ITEM_WORK: add(t, k, i->label[0] == 'o' && i->flops == 0 ? LS_EV_OPTIM : LS_EV_OP, i, i->label, s->from_s,
+    case LS_ITEM_WORK: add(t, k, i->part == LS_PART_OPTIMIZER ? LS_EV_OPTIM : LS_EV_OP, i, i->label, s->from_s,
                            s->until_s); break;
     case LS_ITEM_COLL:
     case LS_ITEM_BEGIN:

@@ -107,6 +107,7 @@ ls_status ls_train_dry_open_plan(const ls_train_config *c, const ls_plan *plan, 
     LS_TRY(ls_arena_create_dry(ls_world_ledger(out->w), &out->own));
     const ls_parallel_opts po = { .own = out->own, .most_rows = ls_feed_most_rows(c) };
     LS_TRY(ls_parallelize(out->w, &p, mc, &po, &out->par));
+    if (strcmp(c->optim.decay, "matrices") == 0) ls_params_decay_matrices(&out->par.model->params);
     LS_TRY(ls_optim_create(&oc, &out->par.model->params, out->own, &out->optim));
     return ls_train_copies(c) || ls_train_snapshots(c) ? reserve_copy(c, out) : LS_OK;
 }
