@@ -44,7 +44,8 @@ typedef struct ls_predicted {
     ls_explain_layout plan;
 } ls_predicted;
 
-/* What a run and its explanation refuse. Steps are those after ddp.powersgd_start, if the run has any. To be freed also after a failure. */
+/* What a run and its explanation refuse. Steps are those after ddp.powersgd_start, if the run has any. To be freed
+ * also after a failure. */
 ls_status ls_predict(const ls_train_config *c, int ranks, int local, ls_predicted *out);
 void ls_predicted_free(ls_predicted *p);
 /* For people, without a newline at its end; and predicted.json (docs/formats.md). */
