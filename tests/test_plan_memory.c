@@ -7,7 +7,9 @@
 #include <math.h>
 #include <cmocka.h>
 
+#include "lockstep/opts.h"
 #include "plan/stage_memory.h"
+#include "train/memory.h"
 
 static void near(const char *what, double x, double y)
 {
@@ -128,6 +130,71 @@ static void activations_are_those_of_the_paper(void **state)
     NEAR(stage(&r, 0, &s).activations, 8 * L / 8 * 2 * sbh / 8 + 34 * sbh / 8 + scores);
 }
 
+/* Activations of the last of two stages, as the ledger of a dry run has them: a GPT of 16 tokens per sequence. */
+static double ledger(const char *schedule, const char *tp, const char *vocab, const char *batch)
+{
+    const char *const flag[][2] = {
+        { "model.name", "gpt2" },  { "model.n_layer", "4" },       { "model.n_head", "2" },
+        { "model.d_model", "32" }, { "model.seq_len", "16" },      { "model.vocab_size", vocab },
+        { "data.path", "none" },   { "train.global_batch", batch }, { "train.micro_batch", "2" },
+        { "parallel.pp", "2" },    { "parallel.tp", tp },           { "pipeline.schedule", schedule },
+        { "train.steps", "4" },    { "optim.name", "adamw" },
+    };
+    const int ranks = tp[0] == '2' ? 4 : 2;
+    ls_train_config c;
+    ls_opts *o;
+    ls_memory_plan p;
+    assert_int_equal(ls_opts_create(ls_train_opts, ls_train_nopts, &c, &o), LS_OK);
+    for (size_t i = 0; i < sizeof flag / sizeof *flag; i++)
+        if (ls_opts_set(o, flag[i][0], flag[i][1], "flag") < 0) fail_msg("%s", ls_last_error());
+    assert_int_equal(ls_train_config_resolve(o, &c), LS_OK);
+    if (ls_train_config_check(&c, ranks) < 0) fail_msg("%s", ls_last_error());
+    ls_model_config mc = { .name = c.model.name, .seed = 1 };
+    assert_int_equal(ls_train_lm(&c, c.model.vocab_size, &mc.lm), LS_OK);
+    if (ls_memory_plan_make(&c, &mc, ranks - 1, ranks, &p) < 0) fail_msg("%s", ls_last_error());
+    ls_opts_destroy(o);
+    return (double)p.bytes[LS_MEM_ACT];
+}
+
+static double planned(ls_pipe_form form, int64_t t, int64_t vocab, int64_t batch)
+{
+    ls_stage_shape s;
+    ls_run r = run_of("gpt2-124m");
+    r.m.layers = 4, r.m.heads = 2, r.m.hidden = 32, r.m.seq = 16, r.m.vocab = vocab;
+    r.p = 2, r.form = form, r.t = t, r.micro = 2, r.batch = batch;
+    return stage(&r, 1, &s).logits;
+}
+
+/* What two micro-batches more take with a longer vocabulary, less what they take with a shorter one, are their logits
+ * alone: the ledger of the runtime has as many bytes as the formula, whose other activations are those of papers. */
+static void gpipe_keeps_the_logits_of_all_micro_batches(void **state)
+{
+    static const struct { const char *name, *tp; ls_pipe_form form; double bytes; } of[] = {
+        { "gpipe", "1", LS_PIPE_GPIPE, 2.0 * 4 * 32 * 2048 },
+        { "gpipe", "2", LS_PIPE_GPIPE, 2.0 * 4 * 32 * 1024 }, /* ranks share the vocabulary */
+        { "1f1b", "1", LS_PIPE_1F1B, 0 },   /* a backward follows each forward */
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        const double real = ledger(of[i].name, of[i].tp, "4096", "8") - ledger(of[i].name, of[i].tp, "4096", "4") -
+                            ledger(of[i].name, of[i].tp, "2048", "8") + ledger(of[i].name, of[i].tp, "2048", "4");
+        const int64_t t = of[i].tp[0] - '0';
+        const double plan = planned(of[i].form, t, 4096, 8) - planned(of[i].form, t, 4096, 4) -
+                            planned(of[i].form, t, 2048, 8) + planned(of[i].form, t, 2048, 4);
+        if (fabs(real - of[i].bytes) > .5 || fabs(plan - of[i].bytes) > .5)
+            fail_msg("%s, tp %s: the ledger has %.0f bytes more, the plan %.0f, expected %.0f", of[i].name, of[i].tp,
+                     real, plan, of[i].bytes);
+    }
+    /* 128 MiB of logits are made in backward: what is left per micro-batch is a block of 4096 tokens, and some words per
+     * row, which no formula has. */
+    const double real = ledger("gpipe", "1", "1048576", "8") - ledger("gpipe", "1", "1048576", "4") -
+                        ledger("gpipe", "1", "4096", "8") + ledger("gpipe", "1", "4096", "4");
+    const double plan = planned(LS_PIPE_GPIPE, 1, 1 << 20, 8) - planned(LS_PIPE_GPIPE, 1, 1 << 20, 4) -
+                        planned(LS_PIPE_GPIPE, 1, 4096, 8) + planned(LS_PIPE_GPIPE, 1, 4096, 4);
+    if (fabs(plan) > .5 || fabs(real) > 4 * 32 * 16)
+        fail_msg("128 MiB: the ledger has %.0f bytes more, the plan %.0f", real, plan);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -136,6 +203,7 @@ int main(void)
         cmocka_unit_test(zero_divides_states),
         cmocka_unit_test(experts_have_their_own_replicas),
         cmocka_unit_test(activations_are_those_of_the_paper),
+        cmocka_unit_test(gpipe_keeps_the_logits_of_all_micro_batches),
     };
     return cmocka_run_group_tests_name("plan_memory", tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
 #include "plan/stage_memory.h"
 
 static double most(double a, double b) { return a > b ? a : b; }
+static double least(double a, double b) { return a < b ? a : b; }
 
 void ls_layer_memory_of(const ls_run *r, ls_layer_memory *o)
 {
@@ -15,6 +16,7 @@ void ls_layer_memory_of(const ls_run *r, ls_layer_memory *o)
         .dense = ((double)ls_llm_layer_params(m, true) - norms) / t + norms,
         .ends = V * h / t, .positions = m->positions ? (double)m->seq * h : 0, .norm = m->biases ? 2 * h : h,
         .input = 2 * n * h / along, .logits = 6 * n * V / t,
+        .slot = r->t == 1 && 4 * n * V <= LS_LOGITS_KEPT ? 4 * n * V : 4 * least(n, 256) * least(V / t, 4096),
     };
     if (E > 0) {
         o->sparse = ((double)ls_llm_layer_params(m, false) - norms - router - E * one) / t + norms + router;
@@ -86,6 +88,7 @@ void ls_stage_memory_of(const ls_run *r, const ls_layer_memory *l, const ls_stag
     else
         o->activations = s->in_flight * (dense * all_dense + sparse * all_sparse);
     o->logits = s->last ? l->logits : 0;
+    if (s->last && r->p > 1 && r->form == LS_PIPE_GPIPE) o->logits += (s->in_flight - 1) * l->slot;
     o->gathered = r->zero >= 3 && d > 1 ? (2 * 2 + 4) * most(l->dense, l->sparse + l->expert) : 0;
     o->workspace = LS_WORKSPACE_BYTES;
     o->reserved = LS_RESERVED_BYTES;

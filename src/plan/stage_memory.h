@@ -13,7 +13,8 @@
 typedef struct ls_stage_memory {
     double weights, gradients, optimizer;
     double activations;  /* kept by the micro-batches in flight, and of the layer that is computed anew */
-    double logits;       /* of one micro-batch, in 16 bits, and their softmax in 32 */
+    double logits;       /* of one micro-batch, in 16 bits, and their softmax in 32; of GPipe, whose last stage has all
+                          * micro-batches in flight, what each keeps of them */
     double gathered;     /* ZeRO stage 3: weights of two units, the gradient of one */
     double workspace;    /* of libraries: LS_WORKSPACE_BYTES */
     double reserved;     /* context of the device and buffers of communicators: LS_RESERVED_BYTES */
@@ -26,6 +27,10 @@ typedef struct ls_stage_memory {
  * devices have 2 GB more in use than the allocator gave out. */
 #define LS_WORKSPACE_BYTES 112e6
 #define LS_RESERVED_BYTES  2e9
+/* Logits of a micro-batch that GPipe's last stage keeps from forward on (ls_tape_logits_in_forward), at most. Longer
+ * ones, and those that ranks of tp share, are made in backward; the tapes of all micro-batches in flight then have room
+ * for a block of 256 rows and 4096 tokens, which an evaluation needs. */
+#define LS_LOGITS_KEPT 0x1p26
 
 /* What all stages share: of a layer on a rank. */
 typedef struct ls_layer_memory {
@@ -33,7 +38,7 @@ typedef struct ls_layer_memory {
     double ends, positions, norm; /* an embedding or output matrix; learned positions; the last norm */
     double kept_dense, kept_sparse, input; /* activations of a micro-batch: all of a layer, its input */
     double scores;                         /* more, where attention keeps them */
-    double logits;
+    double logits, slot;                   /* slot: in 32 bits, of a further micro-batch in flight */
 } ls_layer_memory;
 
 void ls_layer_memory_of(const ls_run *r, ls_layer_memory *out);
