@@ -40,6 +40,27 @@ sed 's/count: 2/count: 3/' "$source_dir/recipes/clusters/ethernet-2.yaml" >mine.
 echo 'slow: [{level: cluster, unit: 1, bandwidth: 1 Gbit/s, direction: one}]' >>mine.yaml
 claim 'a file of my own' has_line 'slow: ports of node 1 have 125 MB/s each' topo mine.yaml --svg mine.svg
 claim 'its slow node is hatched' test "$(grep -c 'url(#topo-hatch)' mine.svg)" = 1
+sed 's/Ethernet/Ethernet with a name of forty-odd characters/' mine.yaml >wordy.yaml
+topo wordy.yaml --svg wordy.svg >wordy.txt
+# A letter of 11 px is 6.2 px wide on average, one of 13 px 7.3 px; the box of a text is the smallest one around its first letter.
+for picture in h100-8 b200-nvl72 mine wordy; do
+    claim "$picture: words are within their boxes, and not hatched" parses "
+import sys, xml.dom.minidom as d
+svg = d.parseString(sys.stdin.read())
+number = lambda e, k: float(e.getAttribute(k))
+around = lambda r, x, y: number(r, 'x') < x < number(r, 'x') + number(r, 'width') and number(r, 'y') < y < number(r, 'y') + number(r, 'height')
+rects = svg.getElementsByTagName('rect')
+boxes = [r for r in rects if 'box' in r.getAttribute('class').split()]
+hatched = [r for r in rects if 'hatch' in r.getAttribute('fill')]
+texts = svg.getElementsByTagName('text')
+assert len(texts) >= 2 * len(boxes) > 2
+for t in texts:
+    x, y = number(t, 'x'), number(t, 'y')
+    box = min((r for r in boxes if around(r, x, y)), key=lambda r: number(r, 'width') * number(r, 'height'))
+    wide = (6.2 if 'small' in t.getAttribute('class') else 7.3) * len(t.firstChild.data)
+    assert x + wide < number(box, 'x') + number(box, 'width'), t.toxml()
+    assert not any(around(r, x, y) for r in hatched), t.toxml()" $picture.svg
+done
 
 # --- placements
 place() { topo place llama.yaml --topology ethernet-2 -n 4 "$@"; }

@@ -121,7 +121,8 @@ static void the_style_sheet_has_all_of_them(void **state)
     ls_palette_css("x", &css);
     for (int c = 0; c < LS_COLOURS; c++) {
         char rule[64];
-        snprintf(rule, sizeof rule, ".x .c-%s{fill:var(--%s)}", ls_colour_name((ls_colour)c), ls_colour_name((ls_colour)c));
+        snprintf(rule, sizeof rule, ".x .c-%s{fill:%s;fill:var(--%s)}", ls_colour_name((ls_colour)c),
+                 ls_colour_hex((ls_colour)c, false), ls_colour_name((ls_colour)c));
         assert_non_null(strstr(ls_text_str(&css), rule));
         assert_non_null(strstr(ls_text_str(&css), ls_colour_hex((ls_colour)c, false)));
         assert_non_null(strstr(ls_text_str(&css), ls_colour_hex((ls_colour)c, true)));

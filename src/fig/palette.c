@@ -29,6 +29,20 @@ static void variables(const char *scope, bool dark, ls_text *out)
     ls_text_add(out, "}");
 }
 
+/* "fill:#1b1f24;fill:var(--ink)": a viewer without CSS variables has the light colour. */
+static void paint(const char *property, ls_colour c, ls_text *out)
+{
+    ls_text_add(out, "%s:%s;%s:var(--%s)", property, colours[c].light, property, colours[c].name);
+}
+
+static void rule(const char *scope, const char *selector, const char *name, const char *property, ls_colour c,
+                 const char *more, ls_text *out)
+{
+    ls_text_add(out, ".%s %s%s{", scope, selector, name);
+    paint(property, c, out);
+    ls_text_add(out, "%s}", more);
+}
+
 void ls_palette_css(const char *scope, ls_text *out)
 {
     variables(scope, false, out);
@@ -36,12 +50,17 @@ void ls_palette_css(const char *scope, ls_text *out)
     variables(scope, true, out);
     ls_text_add(out, "}@media print{");
     variables(scope, false, out);
-    ls_text_add(out, "}.%s text{fill:var(--ink);font:13px system-ui,sans-serif;font-variant-numeric:tabular-nums}", scope);
-    ls_text_add(out, ".%s .small{font-size:11px}.%s .quiet{fill:var(--quiet)}.%s .on{fill:var(--paper)}.%s .on-pale{fill:%s}", scope, scope, scope,
-                scope, ls_colour_hex(LS_COLOUR_INK, false));
-    for (int c = 0; c < LS_COLOURS; c++)
-        ls_text_add(out, ".%s .c-%s{fill:var(--%s)}.%s .s-%s{stroke:var(--%s);fill:none}", scope, colours[c].name,
-                    colours[c].name, scope, colours[c].name, colours[c].name);
-    ls_text_add(out, ".%s .box{stroke:var(--quiet);stroke-width:.75}.%s .bold{stroke-width:3}.%s .dash{stroke-dasharray:5 4}", scope,
-                scope, scope);
+    ls_text_add(out, "}");
+    rule(scope, "text", "", "fill", LS_COLOUR_INK,
+         ";font:13px system-ui,sans-serif;font-variant-numeric:tabular-nums", out);
+    ls_text_add(out, ".%s .small{font-size:11px}", scope);
+    rule(scope, ".quiet", "", "fill", LS_COLOUR_QUIET, "", out);
+    rule(scope, ".on", "", "fill", LS_COLOUR_PAPER, "", out);
+    ls_text_add(out, ".%s .on-pale{fill:%s}", scope, ls_colour_hex(LS_COLOUR_INK, false));
+    for (int c = 0; c < LS_COLOURS; c++) {
+        rule(scope, ".c-", colours[c].name, "fill", (ls_colour)c, "", out);
+        rule(scope, ".s-", colours[c].name, "stroke", (ls_colour)c, ";fill:none", out);
+    }
+    rule(scope, ".box", "", "stroke", LS_COLOUR_QUIET, ";stroke-width:.75", out);
+    ls_text_add(out, ".%s .bold{stroke-width:3}.%s .dash{stroke-dasharray:5 4}", scope, scope);
 }
