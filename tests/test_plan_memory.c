@@ -185,8 +185,8 @@ static void gpipe_keeps_the_logits_of_all_micro_batches(void **state)
             fail_msg("%s, tp %s: the ledger has %.0f bytes more, the plan %.0f, expected %.0f", of[i].name, of[i].tp,
                      real, plan, of[i].bytes);
     }
-    /* 128 MiB of logits are made in backward: what is left per micro-batch is a block of 4096 tokens, and some words per
-     * row, which no formula has. */
+    /* 128 MiB of logits are made in backward: what is left per micro-batch is a block of 4096 tokens, and some words
+     * per row, which no formula has. */
     const double real = ledger("gpipe", "1", "1048576", "8") - ledger("gpipe", "1", "1048576", "4") -
                         ledger("gpipe", "1", "4096", "8") + ledger("gpipe", "1", "4096", "4");
     const double plan = planned(LS_PIPE_GPIPE, 1, 1 << 20, 8) - planned(LS_PIPE_GPIPE, 1, 1 << 20, 4) -

@@ -36,10 +36,11 @@ typedef struct ls_measured {
     double jitter;        /* an operation takes up to this part more or less */
 } ls_measured;
 
-#define LS_MEASURE_LONG_S 15 /* the other ranks of a run wait for 60 s until the one that measures joins them */
+#define LS_MEASURE_LONG_S 15 /* the other ranks of a run wait for 60 s until this one joins them */
 
 /* For a rank of `ranks`, `here` of which share this machine. After long_s seconds no further step begins, so a step
- * that takes longer is the only one. LS_NO_MEMORY: the whole model does not fit on one rank, and the failures of a run. */
+ * that takes longer is the only one. LS_NO_MEMORY: the whole model does not fit on one rank, and the failures of a
+ * run. */
 ls_status ls_measure(const ls_train_config *c, int ranks, int here, double long_s, ls_measured *out);
 void ls_measured_free(ls_measured *m);
 /* Of one call. An operation that was not measured is as fast as those of the same kind; one of a kind that was not is
