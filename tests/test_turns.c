@@ -27,7 +27,7 @@ static const ls_turns costs = { .coll_s = 1e-3, .message_s = 5e-4, .refill_s = {
 static double step_of(ls_step_item *item, int n, const ls_turns *turns)
 {
     ls_step_lists l = { .ranks = 4, .size = { [LS_AXIS_PP] = 1, [LS_AXIS_DP] = 4, [LS_AXIS_EP] = 1, [LS_AXIS_CP] = 1, [LS_AXIS_TP] = 1 },
-                        .stages = 1, .chunks = 1, .micro_batches = 1, .schedule = "1f1b" };
+                        .order = { LS_AXIS_PP, LS_AXIS_DP, LS_AXIS_EP, LS_AXIS_CP, LS_AXIS_TP }, .stages = 1, .chunks = 1, .micro_batches = 1, .schedule = "1f1b" };
     l.of[0].item = item;
     l.of[0].n = n;
     const ls_step_sim_opts o = { .t = &links, .cores = 2, .turns = turns };
@@ -48,7 +48,7 @@ static ls_step_item work(double seconds, double bytes)
 
 static ls_step_item call(ls_item_kind kind, ls_coll coll)
 {
-    return (ls_step_item){ .kind = kind, .coll = coll, .bytes = 64, .axes = 1u << LS_AXIS_DP };
+    return (ls_step_item){ .kind = kind, .coll = coll, .bytes = 64, .span = { .axes = 1u << LS_AXIS_DP } };
 }
 
 static void near(double found, double expected)

@@ -297,7 +297,6 @@ static ls_status put_together(const ls_train_dry *d)
             most = most < left ? most : left;
             counts[r] = most;
         }
-        counts[0] += left; /* other ranks have more than this one, if their shards are longer */
         st = ls_all_gather_v(g, NULL, counts, counts, LS_F32);
     }
     free(counts);
