@@ -169,17 +169,30 @@ ls_status ls_tape_play_half(ls_tape *t, struct ls_node *n, bool weight)
     return ls_tape_heard(t, LS_HEARS_PROGRESS) ? ls_tape_tell_progress(t) : LS_OK;
 }
 
+/* Parameters first: their collective can start while the rest is computed. But what ranks inside a layer exchange in
+ * pieces is waited for sooner: it travels during the weight half. */
+static ls_status play_halves(ls_tape *t, struct ls_node *n, bool later)
+{
+    const bool input_first = n->op->hands_on && ls_grad_pieces(n->in[0]) > 1;
+    if (input_first) LS_TRY(ls_tape_play_half(t, n, false));
+    LS_TRY(later ? ls_tape_defer(t, n) : ls_tape_play_half(t, n, true));
+    return input_first ? LS_OK : ls_tape_play_half(t, n, false);
+}
+
+static ls_status play_whole(ls_tape *t, const struct ls_node *n)
+{
+    struct ls_node whole = *n;
+    whole.op = n->op->whole;
+    whole.flops_input += n->flops_weight;
+    return ls_tape_play_half(t, &whole, false);
+}
+
 static ls_status play_node(ls_tape *t, struct ls_node *n)
 {
     if (n->op->play) return n->op->play(t, n);
     LS_TRY(ls_tape_make_inputs(t, n));
-    /* Parameters first: their collective can start while the rest is computed. But what ranks inside a layer exchange
-     * in pieces is waited for sooner: it travels during the weight half. */
-    const bool input_first = n->op->hands_on && ls_grad_pieces(n->in[0]) > 1;
-    if (input_first) LS_TRY(ls_tape_play_half(t, n, false));
-    if (LS_UNLIKELY(t->defer) && ls_tape_defers(t, n)) LS_TRY(ls_tape_defer(t, n));
-    else LS_TRY(ls_tape_play_half(t, n, true));
-    if (!input_first) LS_TRY(ls_tape_play_half(t, n, false));
+    const bool later = LS_UNLIKELY(t->defer) && ls_tape_defers(t, n);
+    LS_TRY(n->op->whole && !later ? play_whole(t, n) : play_halves(t, n, later));
     if (n->made_again) ls_tape_give_back(t, n);
     return LS_OK;
 }

@@ -22,6 +22,8 @@ ls_status ls_tape_defer_weights(ls_tape *t, bool on)
     return LS_OK;
 }
 
+bool ls_tape_may_defer(const ls_tape *t) { return t->work != &t->own && !t->in_block; }
+
 bool ls_tape_defers(const ls_tape *t, const struct ls_node *n)
 {
     ls_tensor *const *in;

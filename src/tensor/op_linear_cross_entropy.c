@@ -21,6 +21,10 @@
  * On a tape with ls_tape_logits_in_forward e and the loss are computed in forward already, and e is kept until
  * backward, if one slice holds all rows and no ranks share the vocabulary. Operations, order and bits are the same.
  *
+ * On a tape whose weight halves may be put off (ls_tape_defer_weights) so may this one's, if one slice holds all rows:
+ * backward of the input leaves every block of dl in the tape's own memory (4 N V bytes, of bfloat16 2 N V), and the
+ * weight half is the product dl^T x alone. Otherwise both gradients come from one pass, as above. The bits are the same.
+ *
  * Where x is bfloat16, so is dx, and w is read from its bfloat16 copy. Logits are float all the same; dl is rounded for
  * the products, and dx when all blocks have added to it.
  *
@@ -76,6 +80,7 @@ typedef struct rows {
     double *picked;  /* logit of the label; behind `sum`, n of each */
     double *largest_here; /* on this rank */
     uint16_t *dl;    /* [rows, block], rounded; bfloat16 only */
+    bool all_dl;     /* [blocks][rows, block] */
     float *dx;       /* [rows, C]; bfloat16 only */
 } rows;
 
@@ -86,6 +91,8 @@ typedef struct kept {
     ls_vocab_part part;
     bool in_forward; /* `logits` has been filled in forward */
     rows logits;
+    bool put_off;    /* the weight half is for later, and reads: */
+    void *slopes;    /* [blocks][rows, block] of dl, of x's dtype; NULL on a dry tape */
 } kept;
 
 static int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
@@ -122,16 +129,23 @@ static head cut(const ls_tensor *x, const ls_tensor *w, const ls_tensor *labels,
     return h;
 }
 
-static ls_status allocate(ls_tape *t, const head *h, bool gradient, rows *r)
+/* What is known of the rows at hand beside their logits, in so many blocks. */
+static ls_status allocate_sums(ls_tape *t, const head *h, size_t kept_blocks, rows *r)
 {
-    const size_t n = (size_t)h->rows, kept_blocks = gradient ? (size_t)h->blocks : 1;
-    r->e = ls_op_alloc(t, kept_blocks * n * (size_t)h->block * sizeof *r->e);
+    const size_t n = (size_t)h->rows;
     r->top = ls_op_alloc(t, kept_blocks * n * sizeof *r->top);
     r->sum = ls_op_alloc(t, (h->part.size > 1 ? 4 : 3) * n * sizeof *r->sum);
     if (ls_tape_status(t) < 0 || ls_tape_dry(t)) return ls_tape_status(t);
     r->largest = r->sum + 2 * n;
     r->largest_here = h->part.size > 1 ? r->sum + 3 * n : NULL;
     return LS_OK;
+}
+
+static ls_status allocate(ls_tape *t, const head *h, bool gradient, rows *r)
+{
+    const size_t kept_blocks = gradient ? (size_t)h->blocks : 1;
+    r->e = ls_op_alloc(t, kept_blocks * (size_t)h->rows * (size_t)h->block * sizeof *r->e);
+    return allocate_sums(t, h, kept_blocks, r);
 }
 
 /* What gradients in bfloat16 take beside that. */
@@ -330,6 +344,18 @@ static void turn_row(void *arg, int64_t i)
          b->dl ? b->dl + i * b->nv : NULL, exp((double)b->top[i] - b->r->sum[i]), b->scale);
 }
 
+/* dw_j = dl_j^T x */
+static ls_status multiply_weight(ls_tape *t, const head *h, int64_t j, int64_t first, int64_t n, const void *dl,
+                                 const slopes *d)
+{
+    const ls_gemm_call dw = {
+        .m = rows_of(h, j), .n = h->C, .k = n, .trans_a = true, .add = d->add_w || first > 0, .in = h->dtype,
+        .out = LS_F32, .a = dl, .b = ls_at_const(h->x, first * h->C, h->dtype == LS_BF16),
+        .c = d->dw + first_of(h, j) * h->C,
+    };
+    return ls_gemm_run(ls_tape_gemm(t), &dw);
+}
+
 /* Turns the kept blocks into gradients of the logits, and these into those of x and w. */
 static ls_status gradients(ls_tape *t, const head *h, int64_t first, int64_t n, rows *r, const slopes *d)
 {
@@ -338,18 +364,14 @@ static ls_status gradients(ls_tape *t, const head *h, int64_t first, int64_t n, 
         const int64_t v0 = first_of(h, j), nv = rows_of(h, j);
         float *e = r->e + j * h->rows * h->block;
         block b = { .h = h, .first = first, .v0 = v0, .nv = nv, .e = e, .top = r->top + j * h->rows, .r = r,
-                    .dl = bf16 ? r->dl : NULL, .scale = d->scale };
+                    .dl = bf16 ? r->dl + (r->all_dl ? j * h->rows * h->block : 0) : NULL, .scale = d->scale };
         ls_threads_for(ls_threads_pay(n * nv * (int64_t)sizeof *e), n, turn_row, &b);
-        const void *dl = bf16 ? (void *)r->dl : e;
+        const void *dl = bf16 ? (void *)b.dl : e;
         ls_gemm_call dx = slope_product(h, j, n, d->add_x);
         dx.a = dl;
         dx.c = bf16 ? r->dx : d->dx ? (float *)d->dx + first * h->C : NULL;
-        const ls_gemm_call dw = {
-            .m = nv, .n = h->C, .k = n, .trans_a = true, .add = d->add_w || first > 0, .in = h->dtype, .out = LS_F32,
-            .a = dl, .b = ls_at_const(h->x, first * h->C, bf16), .c = d->dw ? d->dw + v0 * h->C : NULL,
-        };
         if (d->dx) LS_TRY(multiply(t, h, j, n, &dx));
-        if (d->dw) LS_TRY(ls_gemm_run(ls_tape_gemm(t), &dw));
+        if (d->dw) LS_TRY(multiply_weight(t, h, j, first, n, dl, d));
     }
     if (bf16 && d->dx) round_or_add((uint16_t *)d->dx + first * h->C, r->dx, n * h->C, d->add_x);
     return LS_OK;
@@ -418,7 +440,7 @@ static void tell(const ls_tensor *loss, double scale, double sum, double *sum_ou
     if (sum_out) *sum_out = sum;
 }
 
-/* Both gradients come from one pass over the logits, so the op is not split into halves. k->logits is of this node
+/* Both gradients come from one pass over the logits. k->logits is of this node
  * alone, so it may be written: gradients take the place of logits. */
 static ls_status backward(ls_tape *t, struct ls_node *n)
 {
@@ -445,6 +467,85 @@ static ls_status backward(ls_tape *t, struct ls_node *n)
 
 static const ls_tape_op linear_cross_entropy = {
     .name = "linear_cross_entropy", .napplied = 3, .backward_input = backward,
+};
+
+/* --- in halves ---------------------------------------------------------------------------------- */
+
+/* Memory for dl of all blocks, which stays until the weight half. */
+static ls_status keep_slopes(ls_tape *t, struct ls_node *n)
+{
+    kept *k = (kept *)(uintptr_t)n->saved;
+    const head h = cut(n->in[0], n->in[2], n->in[1], &k->part, true);
+    const size_t nbytes = (size_t)(h.blocks * h.rows * h.block) * ls_dtype_size(h.dtype);
+    k->put_off = true;
+    k->slopes = k->in_forward && h.dtype == LS_F32 ? k->logits.e : ls_op_alloc(t, nbytes);
+    return ls_tape_status(t);
+}
+
+/* Logits, unless forward left them, and what rows of bfloat16 take. What is not in k->slopes already ends with this
+ * half. */
+static ls_status take_rows(ls_tape *t, const head *h, const kept *k, rows *r)
+{
+    const size_t n = (size_t)h->rows, logits = (size_t)h->blocks * n * (size_t)h->block;
+    const bool bf16 = h->dtype == LS_BF16;
+    if (!k->in_forward) {
+        r->e = bf16 ? ls_op_alloc(t, logits * sizeof *r->e) : k->slopes;
+        LS_TRY(allocate_sums(t, h, (size_t)h->blocks, r));
+    }
+    r->dl = bf16 ? k->slopes : NULL;
+    r->all_dl = bf16;
+    if (bf16) r->dx = ls_op_alloc(t, n * (size_t)h->C * sizeof *r->dx);
+    return ls_tape_status(t);
+}
+
+static ls_status run_input_half(ls_tape *t, const head *h, const slopes *d, kept *k, struct ls_node *n)
+{
+    const size_t mark = ls_op_mark(t);
+    rows r = k->logits;
+    LS_TRY(take_rows(t, h, k, &r));
+    if (ls_tape_dry(t)) LS_TRY(note_products(t, h, !k->in_forward, true, d->add_x));
+    if (!k->in_forward) {
+        if (!ls_tape_dry(t)) LS_TRY(logits(t, h, 0, h->N, true, &r));
+        LS_TRY(put_together(t, h, h->N, &r));
+        if (!ls_tape_dry(t)) tell(n->out, k->scale, losses(h, 0, h->N, &r), k->sum_out);
+    }
+    if (!ls_tape_dry(t)) LS_TRY(gradients(t, h, 0, h->N, &r, d));
+    ls_op_release(t, mark);
+    return LS_OK;
+}
+
+static ls_status backward_input(ls_tape *t, struct ls_node *n)
+{
+    kept *k = (kept *)(uintptr_t)n->saved;
+    const head h = cut(n->in[0], n->in[2], n->in[1], &k->part, true);
+    slopes d = { .wanted_x = true };
+    void *dx;
+    LS_TRY(ls_grad_begin(t, n->in[0], &d.add_x, &dx));
+    d.dx = dx;
+    if (!ls_tape_dry(t)) d.scale = k->scale * (double)*(const float *)n->out->grad->data;
+    LS_TRY(run_input_half(t, &h, &d, k, n));
+    return ls_grad_end(t, n->in[0]);
+}
+
+static ls_status backward_weight(ls_tape *t, struct ls_node *n)
+{
+    ls_tensor *w = n->in[2];
+    const kept *k = n->saved;
+    const head h = cut(n->in[0], w, n->in[1], &k->part, true);
+    slopes d = { 0 };
+    void *dw;
+    LS_TRY(ls_grad_begin(t, w, &d.add_w, &dw));
+    d.dw = dw;
+    for (int64_t j = 0; j < h.blocks && !ls_tape_dry(t); j++)
+        LS_TRY(multiply_weight(t, &h, j, 0, h.N,
+                               ls_at_const(k->slopes, j * h.rows * h.block, h.dtype == LS_BF16), &d));
+    return ls_grad_end(t, w);
+}
+
+/* Of a tape that may put off weight halves, where both gradients are wanted and one slice holds all rows. */
+static const ls_tape_op in_halves = {
+    .name = "linear_cross_entropy", .napplied = 2, .whole = &linear_cross_entropy, .backward_input = backward_input,
+    .backward_weight = backward_weight, .keep = keep_slopes,
 };
 
 static ls_status check(const ls_tape *t, const ls_tensor *x, const ls_tensor *w, const ls_tensor *labels,
@@ -514,11 +615,13 @@ ls_tensor *ls_linear_cross_entropy_part(ls_tape *t, ls_tensor *x, ls_tensor *w, 
     const double product = 2.0 * (double)h.N * (double)h.V * (double)h.C;
     const double whole = product + FLOPS_ELEMENT * (double)h.N * (double)h.V;
     const bool at_once = !later || k->in_forward;
+    const bool halves = later && ls_tape_may_defer(t) && ls_grad_wanted(x) && ls_grad_wanted(w) && h.N <= h.rows;
     return ls_op_end(t, loss, &(struct ls_node){
-        .op = &linear_cross_entropy, .in = { x, labels, w }, .saved = k,
+        .op = halves ? &in_halves : &linear_cross_entropy, .in = { x, labels, w }, .saved = k,
         .label_a = (uint32_t)h.C, .label_b = (uint32_t)h.V,
         .flops = at_once ? whole : 0.0,
+        .flops_weight = halves ? product : 0.0,
         .flops_input = (k->in_forward ? 0.0 : whole) + (ls_grad_wanted(x) ? product : 0.0) +
-                       (ls_grad_wanted(w) ? product : 0.0),
+                       (ls_grad_wanted(w) && !halves ? product : 0.0),
     });
 }

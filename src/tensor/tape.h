@@ -20,6 +20,9 @@ typedef struct ls_tape_op {
     int napplied; /* the op is applied to in[0 .. napplied); the inputs from there on are parameters */
     ls_status (*backward_weight)(ls_tape *t, struct ls_node *n); /* to parameters */
     ls_status (*backward_input)(ls_tape *t, struct ls_node *n);  /* to what the op was applied to */
+    /* What it is where its weight half is not put off: an op whose backward_input computes all gradients, in one pass.
+     * NULL: one half follows the other. */
+    const struct ls_tape_op *whole;
     /* Fills n->out->data once more, to the bit, from in[] and `saved`: for ops that are cheap for the bytes of
      * their result and do not read it in backward. It was made by ls_op_output_again, or has the memory of in[0].
      * On a dry tape it takes and releases the memory that it needs.
@@ -120,6 +123,7 @@ ls_tensor *ls_op_fail(ls_tape *t, ls_status st);
 bool ls_tape_dry(const ls_tape *t); /* shapes only: do not touch data */
 bool ls_tape_has_logits_in_forward(const ls_tape *t); /* ls_tape_logits_in_forward, and not in a block */
 bool ls_tape_is_even(const ls_tape *t); /* ls_tape_assume_even */
+bool ls_tape_may_defer(const ls_tape *t); /* ls_tape_defer_weights is possible, and the tape is not in a block */
 bool ls_tape_amx(const ls_tape *t); /* ls_amx_ready (amx.h) when the tape was created */
 ls_gemm *ls_tape_gemm(const ls_tape *t);
 struct ls_conv_library **ls_tape_convolutions(const ls_tape *t); /* prepared ones; NULL before the first */
