@@ -171,6 +171,23 @@ ls_pass ls_model_pass(const ls_model *m);
  * the first and the last stage. first[stages + 1] is written. LS_BAD_CONFIG: more stages than units, or a split that
  * does not add up. */
 ls_status ls_model_split(const ls_model *m, int stages, const int64_t *split, int nsplit, int *first);
+/* What a unit computes for a micro-batch, in operations: forward, backward of its input, and of its weights, which is 0
+ * where backward is in one piece: then `input` has both. `elements`: of the parameters that it reads, of the root's too. */
+typedef struct ls_unit_cost {
+    double forward, input, weight, elements;
+} ls_unit_cost;
+
+/* A micro-batch, and how it is computed. */
+typedef struct ls_unit_costs_of {
+    int64_t batch, tokens;  /* samples; tokens of each, 0: as many as the model allows */
+    ls_dtype dtype;         /* ls_tape_set_dtype */
+    ls_recompute recompute; /* ls_tape_set_recompute; what is recomputed counts as backward */
+    bool logits_in_forward; /* ls_tape_logits_in_forward */
+    bool halves;            /* ls_tape_defer_weights */
+} ls_unit_costs_of;
+/* The cost of each of m's units, [m->units.n], before ls_model_keep: exact counts of a dry run. */
+ls_status ls_model_unit_costs(const ls_model *m, const ls_unit_costs_of *of, ls_unit_cost *out);
+
 /* Keeps the stages number[0 .. n), ascending, of those that first[stages + 1] describes: parameters of other stages go
  * to m->params.elsewhere (ls_units_keep). Before parameters are bound. LS_UNSUPPORTED: a parameter of the root that
  * other stages than the first and the last use. */

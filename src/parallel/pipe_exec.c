@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "lockstep/world.h"
+#include "parallel/pipe_cut.h"
 #include "parallel/pipe_route.h"
 
 #define LABEL 24
@@ -90,15 +91,7 @@ int ls_pipe_slots(const ls_pipe *p)
 
 bool ls_pipe_forwards_first(const ls_pipe *p, int chunk)
 {
-    const ls_pipe_list *l = &p->program.list[p->rank];
-    int forwards = 0, backwards = 0;
-    for (int i = 0; i < l->n; i++) {
-        if (l->action[i].chunk != chunk) continue;
-        if (l->action[i].what != LS_PIPE_FORWARD) backwards++;
-        else if (backwards > 0) return false;
-        else forwards++;
-    }
-    return forwards > 1;
+    return ls_pipe_program_forwards_first(&p->program, p->rank, chunk);
 }
 
 /* Buffers, and the works that fill and empty them. */

@@ -1,0 +1,309 @@
+/* pipe_cut: the cut whose replayed step is shortest, against all cuts of small models, each simulated here from the
+ * lists alone. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "lockstep/model.h"
+#include "parallel/pipe_cut.h"
+
+#define COUNT(a) (sizeof(a) / sizeof *(a))
+enum { UNITS = 14, STAGES = 8, RANKS = 8 };
+
+static void assert_done(ls_status st)
+{
+    if (st != LS_OK) fail_msg("%s", ls_last_error());
+}
+
+/* --- a step, from its lists -------------------------------------------------------------------------- */
+
+/* When an action of the lists ends: after the one before it on its rank, and after what it needs. -1: not known yet. */
+typedef struct steps {
+    const ls_pipe_program *g;
+    double cost[3][STAGES]; /* forward, input, weight */
+    double end[RANKS][256];
+} steps;
+
+static double cost_of(const steps *s, const ls_pipe_action *a)
+{
+    if (a->what == LS_PIPE_FORWARD) return s->cost[0][a->stage];
+    return (a->what != LS_PIPE_BACKWARD_WEIGHT ? s->cost[1][a->stage] : 0.0) +
+           (a->what != LS_PIPE_BACKWARD_INPUT ? s->cost[2][a->stage] : 0.0);
+}
+
+/* The end of the action that gives `a` what it needs. */
+static double arrival(const steps *s, const ls_pipe_action *a)
+{
+    const int p = s->g->shape.ranks, stages = p * s->g->shape.chunks;
+    const bool forward = a->what == LS_PIPE_FORWARD;
+    const int from = forward ? a->stage - 1 : a->stage + 1;
+    if (a->what == LS_PIPE_BACKWARD_WEIGHT || from < 0 || from == stages) return 0.0;
+    const int r = ls_pipe_place_rank(s->g->placement, p, from);
+    for (int i = 0; i < s->g->list[r].n; i++) {
+        const ls_pipe_action *b = &s->g->list[r].action[i];
+        if (b->stage != from || b->micro_batch != a->micro_batch || b->what == LS_PIPE_BACKWARD_WEIGHT) continue;
+        if ((b->what == LS_PIPE_FORWARD) == forward) return s->end[r][i];
+    }
+    return -1.0;
+}
+
+static double longest(steps *s)
+{
+    double last = 0.0;
+    for (int r = 0; r < s->g->shape.ranks; r++)
+        for (int i = 0; i < s->g->list[r].n; i++) s->end[r][i] = -1.0;
+    for (bool more = true; more;) {
+        more = false;
+        for (int r = 0; r < s->g->shape.ranks; r++)
+            for (int i = 0; i < s->g->list[r].n; i++) {
+                const ls_pipe_action *a = &s->g->list[r].action[i];
+                const double before = i ? s->end[r][i - 1] : 0.0, needs = arrival(s, a);
+                if (s->end[r][i] >= 0.0 || before < 0.0 || needs < 0.0) continue;
+                s->end[r][i] = fmax(before, needs) + cost_of(s, a);
+                last = fmax(last, s->end[r][i]);
+                more = true;
+            }
+    }
+    return last;
+}
+
+static double total(const double *each, int first, int end)
+{
+    double sum = 0.0;
+    for (int i = first; i < end; i++) sum += each[i];
+    return sum;
+}
+
+static double step_of(const ls_pipe_program *g, const ls_pipe_units *u, const int *first)
+{
+    static steps s;
+    double update[RANKS] = { 0 }, most = 0.0;
+    s.g = g;
+    for (int i = 0; i < g->shape.ranks * g->shape.chunks; i++) {
+        s.cost[0][i] = total(u->forward, first[i], first[i + 1]);
+        s.cost[1][i] = total(u->input, first[i], first[i + 1]);
+        s.cost[2][i] = total(u->weight, first[i], first[i + 1]);
+        update[ls_pipe_place_rank(g->placement, g->shape.ranks, i)] += total(u->update, first[i], first[i + 1]);
+    }
+    for (int r = 0; r < g->shape.ranks; r++) most = fmax(most, update[r]);
+    return longest(&s) + most;
+}
+
+/* The best of all cuts, of which stages [from, S) are still to be chosen. */
+static double best_of(const ls_pipe_program *g, const ls_pipe_units *u, int *first, int from)
+{
+    const int stages = g->shape.ranks * g->shape.chunks;
+    double best = INFINITY;
+    if (from == stages) return step_of(g, u, first);
+    for (int at = first[from - 1] + 1; at <= u->n - (stages - from); at++) {
+        first[from] = at;
+        best = fmin(best, best_of(g, u, first, from + 1));
+    }
+    return best;
+}
+
+/* --- models ------------------------------------------------------------------------------------------ */
+
+typedef struct costs {
+    double forward[UNITS], input[UNITS], weight[UNITS], update[UNITS];
+    ls_pipe_units u;
+} costs;
+
+/* GPT-2 124M: an embedding, 12 layers of 1, a head of `head` layers, which computes its logits in backward. */
+static void gpt2(costs *c, double head, double update)
+{
+    c->u = (ls_pipe_units){ UNITS, c->forward, c->input, c->weight, c->update };
+    for (int i = 0; i < UNITS; i++) c->forward[i] = c->input[i] = c->weight[i] = 1.0, c->update[i] = update;
+    c->forward[0] = c->input[0] = c->weight[0] = 0.01;
+    c->forward[UNITS - 1] = 0.01;
+    c->input[UNITS - 1] = 2.0 * head;
+    c->weight[UNITS - 1] = head;
+    c->update[0] = c->update[UNITS - 1] = head * update;
+}
+
+static double random01(uint64_t *x)
+{
+    *x = *x * 6364136223846793005u + 1442695040888963407u;
+    return (double)(*x >> 40) / (double)(1 << 24);
+}
+
+static void any(costs *c, uint64_t *x)
+{
+    gpt2(c, 8.0 * random01(x), random01(x));
+    for (int i = 0; i < UNITS; i++) {
+        c->forward[i] *= 0.5 + random01(x);
+        c->input[i] *= 0.5 + random01(x);
+        c->weight[i] *= 0.5 + random01(x);
+    }
+}
+
+/* Stages of as many units each as possible. */
+static void even(int stages, int *first)
+{
+    for (int s = 0; s <= stages; s++) first[s] = s * UNITS / stages;
+}
+
+static void make(const char *name, int ranks, int m, ls_pipe_program *g, ls_pipe_config *c)
+{
+    const ls_pipe_schedule *s;
+    *c = (ls_pipe_config){ .schedule = name, .micro_batches = m };
+    assert_done(ls_pipe_schedule_find(name, &s));
+    assert_done(ls_pipe_program_create(s, &(ls_pipe_shape){ ranks, 0, m }, g));
+    assert_done(ls_pipe_program_make(g, m));
+}
+
+/* --- tests --------------------------------------------------------------------------------------------- */
+
+static void a_step_is_what_its_lists_say(void **state)
+{
+    (void)state;
+    uint64_t x = 1;
+    for (int k = 0; ls_pipe_schedules[k]; k++)
+        for (int ranks = 2; ranks <= 4; ranks++) {
+            ls_pipe_program g;
+            ls_pipe_config c;
+            costs u;
+            int first[STAGES + 1];
+            double step;
+            make(ls_pipe_schedules[k]->name, ranks, 6, &g, &c);
+            any(&u, &x);
+            even(ranks * g.shape.chunks, first);
+            assert_done(ls_pipe_step_of(&c, ranks, &u.u, first, &step));
+            assert_true(fabs(step - step_of(&g, &u.u, first)) < 1e-9 * step);
+            ls_pipe_program_free(&g);
+        }
+}
+
+static void finds_the_best_cut(void **state)
+{
+    (void)state;
+    uint64_t x = 7;
+    int tried = 0;
+    for (int k = 0; ls_pipe_schedules[k]; k++)
+        for (int ranks = 2; ranks <= 4; ranks++)
+            for (int m = 1; m <= 8; m += 3)
+                for (int round = 0; round < 4; round++) {
+                    ls_pipe_program g;
+                    ls_pipe_config c;
+                    costs u;
+                    int first[STAGES + 1] = { 0 }, all[STAGES + 1] = { 0 };
+                    double step, before;
+                    make(ls_pipe_schedules[k]->name, ranks, m, &g, &c);
+                    const int stages = ranks * g.shape.chunks;
+                    if (stages <= 4) {
+                        if (round) any(&u, &x);
+                        else gpt2(&u, 5.45, 0.0);
+                        even(stages, first);
+                        all[stages] = UNITS;
+                        assert_done(ls_pipe_step_of(&c, ranks, &u.u, first, &before));
+                        assert_done(ls_pipe_cut(&c, ranks, &u.u, first, &step));
+                        assert_true(step <= before);
+                        assert_true(fabs(step - step_of(&g, &u.u, first)) < 1e-9 * step);
+                        const double least = best_of(&g, &u.u, all, 1);
+                        if (step > least * (1.0 + 1e-9))
+                            fail_msg("%s, %d ranks, %d micro-batches: %g, and the best is %g", c.schedule, ranks, m, step, least);
+                        tried++;
+                    }
+                    ls_pipe_program_free(&g);
+                }
+    assert_true(tried > 100);
+}
+
+/* By hand: 1F1B with two ranks and four micro-batches, a head of 5.45 layers. With 8 layers the first stage has a forward
+ * of 8 and a backward of 16, the last one a forward of 4 and a backward of 24.35, and it never waits after its first
+ * forward: 8 + 4 * 28.35 + 16 = 137.4. With 9 it has 3 and 22.35; the first stage ends its fourth forward at 88.35, for
+ * which the last one waits, and the step ends at 88.35 + 25.35 + 18 = 131.7. With 10 the first stage alone is busy
+ * from the first backward on: 10 + 2 + 20.35 + 4 * 20 + 2 * 10 = 132.35. */
+static void takes_a_layer_from_the_last_stage_of_1f1b(void **state)
+{
+    (void)state;
+    costs u;
+    int first[3] = { 0, 9, UNITS };
+    double step;
+    const ls_pipe_config c = { .schedule = "1f1b", .micro_batches = 4 };
+    gpt2(&u, 5.45, 0.0);
+    u.forward[0] = u.input[0] = u.weight[0] = u.forward[UNITS - 1] = 0.0;
+    assert_done(ls_pipe_step_of(&c, 2, &u.u, first, &step));
+    assert_true(fabs(step - 137.4) < 1e-9);
+    assert_done(ls_pipe_cut(&c, 2, &u.u, first, &step));
+    assert_int_equal(first[1], 10); /* the embedding and 9 layers */
+    assert_true(fabs(step - 131.7) < 1e-9);
+}
+
+static void a_cut_that_is_no_better_is_not_taken(void **state)
+{
+    (void)state;
+    costs u;
+    double step, again;
+    const ls_pipe_config c = { .schedule = "1f1b", .micro_batches = 1 };
+    gpt2(&u, 1.0, 0.0); /* one micro-batch: every cut takes as long */
+    for (int at = 1; at < UNITS; at++) {
+        int first[3] = { 0, at, UNITS };
+        assert_done(ls_pipe_step_of(&c, 2, &u.u, first, &step));
+        assert_done(ls_pipe_cut(&c, 2, &u.u, first, &again));
+        assert_int_equal(first[1], at);
+        assert_true(step >= again && step < again * (1.0 + 1e-9));
+    }
+}
+
+static void the_loss_waits_in_gpipe_alone(void **state)
+{
+    (void)state;
+    for (int k = 0; ls_pipe_schedules[k]; k++) {
+        const ls_pipe_config c = { .schedule = ls_pipe_schedules[k]->name, .micro_batches = 8 };
+        bool waits;
+        assert_done(ls_pipe_loss_waits(&c, 2, &waits));
+        assert_int_equal(waits, strcmp(c.schedule, "gpipe") == 0);
+    }
+}
+
+/* --- costs of a model's units ------------------------------------------------------------------------ */
+
+/* The products of GPT-2: 24 N C^2 per layer and half; attention 2 (2 T N C) forward, over the half of the tokens that
+ * is before a token. The head is 2 N V C per product, and its logits are computed in backward. */
+static void costs_are_those_of_the_products(void **state)
+{
+    (void)state;
+    const ls_model_config mc = { .name = "gpt2", .lm = { .vocab_size = 50257, .seq_len = 64, .n_layer = 2, .n_head = 4,
+                                                          .d_model = 256, .tied = true } };
+    const double N = 2 * 64, C = 256, V = 50257, layer = 24 * N * C * C, head = 2 * N * V * C;
+    ls_model *m;
+    ls_unit_cost cost[4];
+    assert_done(ls_model_create(&mc, &m));
+    assert_int_equal(m->units.n, 4);
+    for (int way = 0; way < 3; way++) { /* backward in one piece, in halves, and logits in forward */
+        const ls_unit_costs_of of = { .batch = 2, .halves = way == 1, .logits_in_forward = way == 2 };
+        assert_done(ls_model_unit_costs(m, &of, cost));
+        for (int i = 1; i <= 2; i++) {
+            assert_true(cost[i].forward > layer && cost[i].forward < 1.1 * layer);
+            assert_true(cost[i].input + cost[i].weight > 2 * layer && cost[i].input + cost[i].weight < 2.2 * layer);
+            assert_true(way == 1 ? cost[i].weight >= layer && cost[i].weight < 1.01 * layer : cost[i].weight == 0.0);
+            assert_true(cost[i].elements == 12 * C * C + 13 * C);
+        }
+        const ls_unit_cost *h = &cost[3];
+        const double products[] = { (h->forward) / head, h->input / head, h->weight / head };
+        static const double want[][3] = { { 0, 3, 0 }, { 0, 2, 1 }, { 1, 2, 0 } };
+        for (int k = 0; k < 3; k++) assert_true(products[k] > want[way][k] - 1e-9 && products[k] < want[way][k] + 0.05);
+        assert_true(h->elements == V * C + 2 * C && cost[0].elements == V * C + 64 * C);
+        assert_true(cost[0].forward + cost[0].input + cost[0].weight < 0.01 * layer);
+    }
+    ls_model_destroy(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_step_is_what_its_lists_say),
+        cmocka_unit_test(finds_the_best_cut),
+        cmocka_unit_test(takes_a_layer_from_the_last_stage_of_1f1b),
+        cmocka_unit_test(a_cut_that_is_no_better_is_not_taken),
+        cmocka_unit_test(the_loss_waits_in_gpipe_alone),
+        cmocka_unit_test(costs_are_those_of_the_products),
+    };
+    return cmocka_run_group_tests_name("pipe_cut", tests, NULL, NULL);
+}
