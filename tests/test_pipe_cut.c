@@ -251,6 +251,33 @@ static void a_cut_that_is_no_better_is_not_taken(void **state)
     }
 }
 
+/* So many micro-batches that not all 286 cuts are replayed: none is better by more than 1 %. */
+static void moves_bounds_where_there_is_too_much_to_replay(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "1f1b", "zb-h1" };
+    const int m = 4000;
+    for (size_t k = 0; k < COUNT(names); k++) {
+        const ls_pipe_config c = { .schedule = names[k], .micro_batches = m };
+        costs u;
+        int first[5], at[5] = { 0, 1, 2, 3, UNITS };
+        double step, before, best = INFINITY, one;
+        gpt2(&u, 5.45, 0.1);
+        even(4, first);
+        assert_done(ls_pipe_step_of(&c, 4, &u.u, first, &before));
+        assert_done(ls_pipe_cut(&c, 4, &u.u, first, &step));
+        for (at[1] = 1; at[1] <= UNITS - 3; at[1]++)
+            for (at[2] = at[1] + 1; at[2] <= UNITS - 2; at[2]++)
+                for (at[3] = at[2] + 1; at[3] <= UNITS - 1; at[3]++) {
+                    assert_done(ls_pipe_step_of(&c, 4, &u.u, at, &one));
+                    best = fmin(best, one);
+                }
+        assert_done(ls_pipe_step_of(&c, 4, &u.u, first, &one));
+        assert_true(one >= step * (1.0 - 1e-9) && one <= step * (1.0 + 1e-9) && step < 0.9 * before);
+        if (step > 1.01 * best) fail_msg("%s: %g, and the best is %g", names[k], step, best);
+    }
+}
+
 static void the_loss_waits_in_gpipe_alone(void **state)
 {
     (void)state;
@@ -302,6 +329,7 @@ int main(void)
         cmocka_unit_test(finds_the_best_cut),
         cmocka_unit_test(takes_a_layer_from_the_last_stage_of_1f1b),
         cmocka_unit_test(a_cut_that_is_no_better_is_not_taken),
+        cmocka_unit_test(moves_bounds_where_there_is_too_much_to_replay),
         cmocka_unit_test(the_loss_waits_in_gpipe_alone),
         cmocka_unit_test(costs_are_those_of_the_products),
     };

@@ -247,7 +247,7 @@ const ls_opt ls_train_opts[] = {
     { "pipeline.chunks", LS_OPT_INT, AT(pipeline.chunks), "0", "0..64",
       "parallel.pp above 1: pieces of the model per rank (0: as few as pipeline.schedule needs)", 0, NULL },
     { "pipeline.split", LS_OPT_INTS, AT(pipeline.split), "", "0..1024",
-      "parallel.pp above 1: layers of each piece, in the order of the model (default: pieces of equal cost)", 0, NULL },
+      "parallel.pp above 1: layers of each piece, in the order of the model (default: the shortest replayed step)", 0, NULL },
     { "checkpoint.dir", LS_OPT_STRING, AT(checkpoint.dir), "", NULL,
       "folder of the checkpoints (default: <run.dir>/checkpoints)", 0, NULL },
     { "checkpoint.every", LS_OPT_EVERY, AT(checkpoint.every), "0", "0.." STEPS,
