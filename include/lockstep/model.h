@@ -172,7 +172,7 @@ ls_pass ls_model_pass(const ls_model *m);
  * does not add up. */
 ls_status ls_model_split(const ls_model *m, int stages, const int64_t *split, int nsplit, int *first);
 /* What a unit computes for a micro-batch, in operations: forward, backward of its input, and of its weights, which is 0
- * where backward is in one piece: then `input` has both. `elements`: of the parameters that it reads, of the root's too. */
+ * where backward is in one piece: then `input` has both. `elements`: of the parameters that belong to it. */
 typedef struct ls_unit_cost {
     double forward, input, weight, elements;
 } ls_unit_cost;

@@ -105,10 +105,10 @@ ls_status ls_tape_create_shared(ls_tape_scratch *s, size_t slab_bytes, ls_ledger
 /* With `on`, ls_backward computes gradients of activations only, and keeps what the gradients of parameters need until
  * ls_backward_weights: a schedule fills its idle time with them. Where a parameter also gets a gradient from a half
  * that cannot be put off (the head's matrix from linear_cross_entropy if its logits take more than 64 MiB, and so an
- * embedding that is tied to it), all of its gradient is computed at once. Then both together give the bits of a backward in one, as long as the tapes are
- * played in the same order in both halves. Listeners hear grad_ready and `done` when the gradients are there; a unit is
- * entered a second time for its weight halves. LS_INVALID unless ls_tape_create_shared made the tape. Stays over a
- * reset. */
+ * embedding that is tied to it), all of its gradient is computed at once. Then both together give the bits of a
+ * backward in one, as long as the tapes are played in the same order in both halves. Listeners hear grad_ready and
+ * `done` when the gradients are there; a unit is entered a second time for its weight halves. LS_INVALID unless
+ * ls_tape_create_shared made the tape. Stays over a reset. */
 ls_status ls_tape_defer_weights(ls_tape *t, bool on);
 /* The weight halves that backwards on this tape have put off since the last call, in their order. Nothing is recorded
  * on the tape in between. Nothing happens if there are none. ls_tape_pending until then. */

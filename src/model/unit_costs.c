@@ -27,7 +27,7 @@ static ls_status on_unit(void *arg, const ls_unit *u, ls_unit_when when)
 static double elements_of(const ls_model *m, const ls_unit *u)
 {
     double n = 0.0;
-    for (int k = 0; k < u->npositions; k++) n += (double)ls_tensor_count(&ls_units_param(&m->params, u, k)->t);
+    for (int i = u->first; i < u->first + u->nparams; i++) n += (double)ls_tensor_count(&m->params.item[i].t);
     return n;
 }
 

@@ -1,10 +1,10 @@
 /* pipe_cut.c -- where a model is cut into the stages of a pipeline.
  *
- * Stages of equal cost are not the best ones: in 1F1B the last stage waits for the first forward of all others, and they
- * for its last backward, so a shorter last stage may wait less than it loses. How much depends on the schedule, so cuts
- * are compared by replaying it: all of them, if there are few. Otherwise the search goes from bound to bound, tries each
- * place between its neighbours, and takes the best; then it tries to move pairs of bounds by one unit, since in a V the
- * two chunks of a rank have to change together.
+ * Stages of equal cost are often not the best ones. The last rank of 1F1B waits for the first forwards of the others,
+ * and they wait for its last backward, so a step can be shorter if the last stage has less to compute than the others.
+ * How much less depends on the schedule, so cuts are compared by replaying it: all of them, if there are few. Otherwise
+ * the search goes from bound to bound, tries each place between its neighbours, and takes the best; then it tries to
+ * move pairs of bounds by one unit, since in a V the two chunks of a rank have to change together.
  */
 #include "parallel/pipe_cut.h"
 
@@ -43,6 +43,10 @@ static double update(const search *s, const int *first)
     for (int r = 0; r < ranks; r++) of[r] = 0.0;
     for (int i = 0; i < s->stages; i++)
         of[ls_pipe_place_rank(s->program.placement, ranks, i)] += sum(s->u->update, first[i], first[i + 1]);
+    const int begin = ls_pipe_place_rank(s->program.placement, ranks, 0);
+    const int end = ls_pipe_place_rank(s->program.placement, ranks, s->stages - 1);
+    of[begin] += s->u->root;
+    if (end != begin) of[end] += s->u->root;
     for (int r = 0; r < ranks; r++) most = of[r] > most ? of[r] : most;
     return most;
 }

@@ -8,6 +8,8 @@ typedef struct ls_pipe_units {
     int n;
     const double *forward, *input, *weight; /* [n]: of a micro-batch; a whole backward is input + weight */
     const double *update; /* [n]: of the optimizer, once per step, after all ranks have ended their lists */
+    double root;          /* the same of parameters that the first and the last stage share: of each rank that has one of
+                           * these stages, or both */
 } ls_pipe_units;
 
 /* What a step takes with stage s having units [first[s], first[s + 1]): the replay of the schedule with the sums of its

@@ -23,7 +23,7 @@
  *
  * On a tape whose weight halves may be put off (ls_tape_defer_weights) so may this one's, if one slice holds all rows:
  * backward of the input leaves every block of dl in the tape's own memory (4 N V bytes, of bfloat16 2 N V), and the
- * weight half is the product dl^T x alone. Otherwise both gradients come from one pass, as above. The bits are the same.
+ * weight half is the product dl^T x alone. Otherwise both gradients come from one pass, as above, with the same bits.
  *
  * Where x is bfloat16, so is dx, and w is read from its bfloat16 copy. Logits are float all the same; dl is rounded for
  * the products, and dx when all blocks have added to it.

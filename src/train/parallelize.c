@@ -467,7 +467,8 @@ static ls_status cut_by_replay(const ls_plan *p, const ls_model *m, int *first)
         each[2 * n + i] = cost[i].weight;
         each[3 * n + i] = updates * cost[i].elements;
     }
-    const ls_pipe_units units = { n, each, each + n, each + 2 * n, each + 3 * n };
+    ls_pipe_units units = { n, each, each + n, each + 2 * n, each + 3 * n, 0.0 };
+    for (int i = 0; i < m->units.nroot; i++) units.root += updates * (double)ls_tensor_count(&m->params.item[i].t);
     if (st == LS_OK) st = ls_pipe_cut(&c, ranks, &units, first, NULL);
     free(cost);
     free(each);
