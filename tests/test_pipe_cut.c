@@ -207,7 +207,7 @@ static void finds_the_best_cut(void **state)
                         even(stages, first);
                         all[stages] = UNITS;
                         assert_done(ls_pipe_step_of(&c, ranks, &u.u, first, &before));
-                        assert_done(ls_pipe_cut(&c, ranks, &u.u, first, &step));
+                        assert_done(ls_pipe_cut(&c, ranks, &u.u, 0.0, first, &step));
                         assert_true(step <= before);
                         assert_true(fabs(step - step_of(&g, &u.u, first)) < 1e-9 * step);
                         const double least = best_of(&g, &u.u, all, 1);
@@ -236,9 +236,15 @@ static void takes_a_layer_from_the_last_stage_of_1f1b(void **state)
     u.forward[0] = u.input[0] = u.weight[0] = u.forward[UNITS - 1] = 0.0;
     assert_done(ls_pipe_step_of(&c, 2, &u.u, first, &step));
     assert_true(fabs(step - 137.4) < 1e-9);
-    assert_done(ls_pipe_cut(&c, 2, &u.u, first, &step));
+    assert_done(ls_pipe_cut(&c, 2, &u.u, 0.0, first, &step));
     assert_int_equal(first[1], 10); /* the embedding and 9 layers */
     assert_true(fabs(step - 131.7) < 1e-9);
+    for (int k = 0; k < 2; k++) { /* it is 4.15 % shorter than with 8 layers */
+        first[1] = 9;
+        assert_done(ls_pipe_cut(&c, 2, &u.u, k ? 0.042 : 0.041, first, &step));
+        assert_int_equal(first[1], k ? 9 : 10);
+        assert_true(fabs(step - (k ? 137.4 : 131.7)) < 1e-9);
+    }
 }
 
 static void a_cut_that_is_no_better_is_not_taken(void **state)
@@ -251,7 +257,7 @@ static void a_cut_that_is_no_better_is_not_taken(void **state)
     for (int at = 1; at < UNITS; at++) {
         int first[3] = { 0, at, UNITS };
         assert_done(ls_pipe_step_of(&c, 2, &u.u, first, &step));
-        assert_done(ls_pipe_cut(&c, 2, &u.u, first, &again));
+        assert_done(ls_pipe_cut(&c, 2, &u.u, 0.0, first, &again));
         assert_int_equal(first[1], at);
         assert_true(step >= again && step < again * (1.0 + 1e-9));
     }
@@ -271,7 +277,7 @@ static void moves_bounds_where_there_is_too_much_to_replay(void **state)
         gpt2(&u, 5.45, 0.1);
         even(4, first);
         assert_done(ls_pipe_step_of(&c, 4, &u.u, first, &before));
-        assert_done(ls_pipe_cut(&c, 4, &u.u, first, &step));
+        assert_done(ls_pipe_cut(&c, 4, &u.u, 0.0, first, &step));
         for (at[1] = 1; at[1] <= UNITS - 3; at[1]++)
             for (at[2] = at[1] + 1; at[2] <= UNITS - 2; at[2]++)
                 for (at[3] = at[2] + 1; at[3] <= UNITS - 1; at[3]++) {
@@ -297,8 +303,8 @@ static void the_loss_waits_in_gpipe_alone(void **state)
 
 /* --- costs of a model's units ------------------------------------------------------------------------ */
 
-/* The products of GPT-2: 24 N C^2 per layer and half; attention 2 (2 T N C) forward, over the half of the tokens that
- * is before a token. The head is 2 N V C per product, and its logits are computed in backward. */
+/* The products of GPT-2: 24 N C^2 per layer and half, beside attention and what moves bytes: norms, gelu, sums. The head
+ * is 2 N V C per product, and its logits are computed in backward. */
 static void costs_are_those_of_the_products(void **state)
 {
     (void)state;
@@ -313,17 +319,17 @@ static void costs_are_those_of_the_products(void **state)
         const ls_unit_costs_of of = { .batch = 2, .halves = way == 1, .logits_in_forward = way == 2 };
         assert_done(ls_model_unit_costs(m, &of, cost));
         for (int i = 1; i <= 2; i++) {
-            assert_true(cost[i].forward > layer && cost[i].forward < 1.1 * layer);
-            assert_true(cost[i].input + cost[i].weight > 2 * layer && cost[i].input + cost[i].weight < 2.2 * layer);
-            assert_true(way == 1 ? cost[i].weight >= layer && cost[i].weight < 1.01 * layer : cost[i].weight == 0.0);
+            assert_true(cost[i].forward > layer && cost[i].forward < 1.3 * layer);
+            assert_true(cost[i].input > layer && cost[i].input < 1.5 * layer);
+            assert_true(cost[i].weight >= layer && cost[i].weight < 1.1 * layer);
             assert_true(cost[i].elements == 12 * C * C + 13 * C);
         }
         const ls_unit_cost *h = &cost[3];
-        const double products[] = { (h->forward) / head, h->input / head, h->weight / head };
+        const double products[] = { h->forward / head, h->input / head, h->weight / head };
         static const double want[][3] = { { 0, 3, 0 }, { 0, 2, 1 }, { 1, 2, 0 } };
-        for (int k = 0; k < 3; k++) assert_true(products[k] > want[way][k] - 1e-9 && products[k] < want[way][k] + 0.05);
+        for (int k = 0; k < 3; k++) assert_true(products[k] > want[way][k] - 1e-9 && products[k] < want[way][k] + 0.1);
         assert_true(h->elements == 2 * C && cost[0].elements == 64 * C); /* the tied matrix is the root's */
-        assert_true(cost[0].forward + cost[0].input + cost[0].weight < 0.01 * layer);
+        assert_true(cost[0].forward + cost[0].input + cost[0].weight < 0.5 * layer);
     }
     ls_model_destroy(m);
 }

@@ -171,8 +171,9 @@ ls_pass ls_model_pass(const ls_model *m);
  * the first and the last stage. first[stages + 1] is written. LS_BAD_CONFIG: more stages than units, or a split that
  * does not add up. */
 ls_status ls_model_split(const ls_model *m, int stages, const int64_t *split, int nsplit, int *first);
-/* What a unit computes for a micro-batch, in operations: forward, backward of its input, and of its weights, which is 0
- * where backward is in one piece: then `input` has both. `elements`: of the parameters that belong to it. */
+/* What a unit costs for a micro-batch: forward, and backward of its input and of its weights, in operations, or in as
+ * many as take as long as moving the bytes of an op takes, if those are more. What an op computes in one piece is in
+ * `input`. `elements`: of the parameters that belong to it. */
 typedef struct ls_unit_cost {
     double forward, input, weight, elements;
 } ls_unit_cost;
@@ -185,7 +186,7 @@ typedef struct ls_unit_costs_of {
     bool logits_in_forward; /* ls_tape_logits_in_forward */
     bool halves;            /* ls_tape_defer_weights */
 } ls_unit_costs_of;
-/* The cost of each of m's units, [m->units.n], before ls_model_keep: exact counts of a dry run. */
+/* The cost of each of m's units, [m->units.n], before ls_model_keep: from the counts of a dry run. */
 ls_status ls_model_unit_costs(const ls_model *m, const ls_unit_costs_of *of, ls_unit_cost *out);
 
 /* Keeps the stages number[0 .. n), ascending, of those that first[stages + 1] describes: parameters of other stages go

@@ -193,12 +193,23 @@ ls_status ls_pipe_step_of(const ls_pipe_config *c, int ranks, const ls_pipe_unit
     return st;
 }
 
-ls_status ls_pipe_cut(const ls_pipe_config *c, int ranks, const ls_pipe_units *u, int *first, double *step)
+ls_status ls_pipe_cut(const ls_pipe_config *c, int ranks, const ls_pipe_units *u, double least, int *first,
+                      double *step)
 {
     search s;
     ls_status st = begin(&s, c, ranks, u, first);
+    const double before = s.step;
+    const size_t nbytes = ((size_t)s.stages + 1) * sizeof *first;
+    int *given = st == LS_OK ? malloc(nbytes) : NULL;
+    if (st == LS_OK && !given) st = ls_fail(LS_NO_MEMORY, "%d pipeline stages", s.stages);
+    if (given) memcpy(given, first, nbytes);
     if (st == LS_OK) st = shorten(&s);
+    if (st == LS_OK && s.step >= before * (1.0 - least)) {
+        memcpy(first, given, nbytes);
+        s.step = before;
+    }
     if (step) *step = s.step;
+    free(given);
     end(&s);
     return st;
 }

@@ -18,11 +18,12 @@ typedef struct ls_pipe_units {
 ls_status ls_pipe_step_of(const ls_pipe_config *c, int ranks, const ls_pipe_units *u, const int *first, double *step);
 
 /* Moves the bounds first[1 .. S) of S = ranks x chunks stages, each of which keeps one unit at least, to the cut with
- * the shortest step; *step is what it takes (NULL: not wanted). A cut that is no better than the one that is given is
- * not taken. Where there are too many cuts to replay them all, the result is one of which no bound, and no two by one
+ * the shortest step; *step is what it takes (NULL: not wanted). The cut that is given stays unless the step gets shorter
+ * by more than `least` of it (0: by anything). Where there are too many cuts to replay them all, the result is one of which no bound, and no two by one
  * unit each, can be moved so that the step gets shorter. The same on every rank: it depends on the arguments alone, and
  * ends after a fixed number of replayed actions. */
-ls_status ls_pipe_cut(const ls_pipe_config *c, int ranks, const ls_pipe_units *u, int *first, double *step);
+ls_status ls_pipe_cut(const ls_pipe_config *c, int ranks, const ls_pipe_units *u, double least, int *first,
+                      double *step);
 
 /* Whether the rank of the last stage computes all of several forwards of it before its first backward. */
 ls_status ls_pipe_loss_waits(const ls_pipe_config *c, int ranks, bool *waits);

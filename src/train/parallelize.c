@@ -447,6 +447,7 @@ bool ls_parallel_divides(const ls_parallel *p)
 /* Operations in the time that the optimizer takes per element: AdamW reads and writes 28 bytes and the gradient's norm
  * reads 4, in 1.5 ns per element on a core that multiplies 105 GFLOP/s (bench_gpt, an Intel Xeon with AMX). */
 #define UPDATE_OPERATIONS 160.0
+#define WORTH_IT 0.015 /* of a step: costs are not known better, and stages of equal cost have more even memory */
 
 /* Moves the bounds of stages of equal cost so that the replayed step is short. */
 static ls_status cut_by_replay(const ls_plan *p, const ls_model *m, int *first)
@@ -469,7 +470,7 @@ static ls_status cut_by_replay(const ls_plan *p, const ls_model *m, int *first)
     }
     ls_pipe_units units = { n, each, each + n, each + 2 * n, each + 3 * n, 0.0 };
     for (int i = 0; i < m->units.nroot; i++) units.root += updates * (double)ls_tensor_count(&m->params.item[i].t);
-    if (st == LS_OK) st = ls_pipe_cut(&c, ranks, &units, first, NULL);
+    if (st == LS_OK) st = ls_pipe_cut(&c, ranks, &units, WORTH_IT, first, NULL);
     free(cost);
     free(each);
     return st < 0 ? ls_while(st, "cutting the model into pipeline stages") : LS_OK;
