@@ -222,9 +222,9 @@ static void finds_the_best_cut(void **state)
 
 /* By hand: 1F1B with two ranks and four micro-batches, a head of 5.45 layers. With 8 layers the first stage has a
  * forward of 8 and a backward of 16, the last one a forward of 4 and a backward of 24.35, and it never waits after its
- * first forward: 8 + 4 * 28.35 + 16 = 137.4. With 9 it has 3 and 22.35; the first stage ends its fourth forward at 88.35, for
- * which the last one waits, and the step ends at 88.35 + 25.35 + 18 = 131.7. With 10 the first stage alone is busy
- * from the first backward on: 10 + 2 + 20.35 + 4 * 20 + 2 * 10 = 132.35. */
+ * first forward: 8 + 4 * 28.35 + 16 = 137.4. With 9 it has 3 and 22.35; the first stage ends its fourth forward at
+ * 88.35, for which the last one waits, and the step ends at 88.35 + 25.35 + 18 = 131.7. With 10 the first stage alone is
+ * busy from the first backward on: 10 + 2 + 20.35 + 4 * 20 + 2 * 10 = 132.35. */
 static void takes_a_layer_from_the_last_stage_of_1f1b(void **state)
 {
     (void)state;
@@ -303,8 +303,8 @@ static void the_loss_waits_in_gpipe_alone(void **state)
 
 /* --- costs of a model's units ------------------------------------------------------------------------ */
 
-/* The products of GPT-2: 24 N C^2 per layer and half, beside attention and what moves bytes: norms, gelu, sums. The head
- * is 2 N V C per product, and its logits are computed in backward. */
+/* The products of GPT-2: 24 N C^2 per layer and half, beside attention and what moves bytes: norms, gelu, sums. The
+ * head is 2 N V C per product, and its logits are computed in backward. */
 static void costs_are_those_of_the_products(void **state)
 {
     (void)state;
@@ -351,8 +351,8 @@ static void every_rank_of_a_plan_finds_the_same_stages(void **state)
         for (int rank = 0; rank < 2; rank++) {
             const ls_plan p = { .size = { [LS_AXIS_PP] = 2, [LS_AXIS_DP] = 1, [LS_AXIS_EP] = 1, [LS_AXIS_CP] = 1,
                                           [LS_AXIS_TP] = 1 },
-                                .schedule = plans[k].schedule, .split = plans[k].split, .nsplit = plans[k].split ? 2 : 0,
-                                .micro_batch = 1, .micro_batches = 4, .tokens = 64 };
+                                .schedule = plans[k].schedule, .split = plans[k].split,
+                                .nsplit = plans[k].split ? 2 : 0, .micro_batch = 1, .micro_batches = 4, .tokens = 64 };
             ls_world *w;
             ls_arena *arena;
             ls_parallel here;

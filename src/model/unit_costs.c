@@ -3,9 +3,9 @@
 
 #include "lockstep/model.h"
 
-/* Operations in the time that a byte takes: of a core that multiplies 107 GFLOP/s and moves 8 GB/s in norms, activations
- * and sums, which are bound by their bytes. With it the head of GPT-2 124M costs 5.23 times as much as a layer, where
- * bench_gpt measures 5.10 (64 tokens, an Intel Xeon with AMX). */
+/* Operations in the time that a byte takes: of a core that multiplies 107 GFLOP/s and moves 8 GB/s in norms,
+ * activations and sums, which are bound by their bytes. With it the head of GPT-2 124M costs 5.23 times as much as a
+ * layer, where bench_gpt measures 5.10 (64 tokens, an Intel Xeon with AMX). */
 #define BYTE_OPERATIONS 13.0
 
 typedef struct ear {

@@ -8,8 +8,8 @@ typedef struct ls_pipe_units {
     int n;
     const double *forward, *input, *weight; /* [n]: of a micro-batch; a whole backward is input + weight */
     const double *update; /* [n]: of the optimizer, once per step, after all ranks have ended their lists */
-    double root;          /* the same of parameters that the first and the last stage share: of each rank that has one of
-                           * these stages, or both */
+    double root;          /* the same of parameters that the first and the last stage share: of each rank that has
+                           * one of these stages, or both */
 } ls_pipe_units;
 
 /* What a step takes with stage s having units [first[s], first[s + 1]): the replay of the schedule with the sums of its
@@ -18,10 +18,10 @@ typedef struct ls_pipe_units {
 ls_status ls_pipe_step_of(const ls_pipe_config *c, int ranks, const ls_pipe_units *u, const int *first, double *step);
 
 /* Moves the bounds first[1 .. S) of S = ranks x chunks stages, each of which keeps one unit at least, to the cut with
- * the shortest step; *step is what it takes (NULL: not wanted). The cut that is given stays unless the step gets shorter
- * by more than `least` of it (0: by anything). Where there are too many cuts to replay them all, the result is one of which no bound, and no two by one
- * unit each, can be moved so that the step gets shorter. The same on every rank: it depends on the arguments alone, and
- * ends after a fixed number of replayed actions. */
+ * the shortest step; *step is what it takes (NULL: not wanted). The cut that is given stays unless the step gets
+ * shorter by more than `least` of it (0: by anything). Where there are too many cuts to replay them all, the result is
+ * one of which no bound, and no two by one unit each, can be moved so that the step gets shorter. The same on every
+ * rank: it depends on the arguments alone, and ends after a fixed number of replayed actions. */
 ls_status ls_pipe_cut(const ls_pipe_config *c, int ranks, const ls_pipe_units *u, double least, int *first,
                       double *step);
 

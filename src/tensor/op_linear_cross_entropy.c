@@ -79,8 +79,7 @@ typedef struct rows {
     double *largest;
     double *picked;  /* logit of the label; behind `sum`, n of each */
     double *largest_here; /* on this rank */
-    uint16_t *dl;    /* [rows, block], rounded; bfloat16 only */
-    bool all_dl;     /* [blocks][rows, block] */
+    uint16_t *dl;    /* [rows, block], rounded; bfloat16 only. Between halves [blocks][rows, block] */
     float *dx;       /* [rows, C]; bfloat16 only */
 } rows;
 
@@ -90,9 +89,7 @@ typedef struct kept {
     double *sum_out; /* the caller's; may be NULL */
     ls_vocab_part part;
     bool in_forward; /* `logits` has been filled in forward */
-    rows logits;
-    bool put_off;    /* the weight half is for later, and reads: */
-    void *slopes;    /* [blocks][rows, block] of dl, of x's dtype; NULL on a dry tape */
+    rows logits;     /* between halves: of dl in `dl`, or of float in `e` */
 } kept;
 
 static int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
@@ -315,7 +312,7 @@ static double losses(const head *h, int64_t first, int64_t n, rows *r)
 typedef struct slopes {
     void *dx;
     float *dw;
-    bool wanted_x, add_x, add_w;
+    bool wanted_x, add_x, add_w, all_dl; /* all_dl: that of each block stays */
     double scale;
 } slopes;
 
@@ -364,7 +361,7 @@ static ls_status gradients(ls_tape *t, const head *h, int64_t first, int64_t n, 
         const int64_t v0 = first_of(h, j), nv = rows_of(h, j);
         float *e = r->e + j * h->rows * h->block;
         block b = { .h = h, .first = first, .v0 = v0, .nv = nv, .e = e, .top = r->top + j * h->rows, .r = r,
-                    .dl = bf16 ? r->dl + (r->all_dl ? j * h->rows * h->block : 0) : NULL, .scale = d->scale };
+                    .dl = bf16 ? r->dl + (d->all_dl ? j * h->rows * h->block : 0) : NULL, .scale = d->scale };
         ls_threads_for(ls_threads_pay(n * nv * (int64_t)sizeof *e), n, turn_row, &b);
         const void *dl = bf16 ? (void *)b.dl : e;
         ls_gemm_call dx = slope_product(h, j, n, d->add_x);
@@ -476,24 +473,22 @@ static ls_status keep_slopes(ls_tape *t, struct ls_node *n)
 {
     kept *k = (kept *)(uintptr_t)n->saved;
     const head h = cut(n->in[0], n->in[2], n->in[1], &k->part, true);
-    const size_t nbytes = (size_t)(h.blocks * h.rows * h.block) * ls_dtype_size(h.dtype);
-    k->put_off = true;
-    k->slopes = k->in_forward && h.dtype == LS_F32 ? k->logits.e : ls_op_alloc(t, nbytes);
+    const size_t count = (size_t)(h.blocks * h.rows * h.block);
+    if (h.dtype == LS_BF16) k->logits.dl = ls_op_alloc(t, count * sizeof *k->logits.dl);
+    else if (!k->in_forward) k->logits.e = ls_op_alloc(t, count * sizeof *k->logits.e);
     return ls_tape_status(t);
 }
 
-/* Logits, unless forward left them, and what rows of bfloat16 take. What is not in k->slopes already ends with this
- * half. */
+/* What this half needs beside k->logits, and ends with it: sums, unless forward left them, and of bfloat16 logits, too,
+ * and the rows of dx. */
 static ls_status take_rows(ls_tape *t, const head *h, const kept *k, rows *r)
 {
     const size_t n = (size_t)h->rows, logits = (size_t)h->blocks * n * (size_t)h->block;
     const bool bf16 = h->dtype == LS_BF16;
     if (!k->in_forward) {
-        r->e = bf16 ? ls_op_alloc(t, logits * sizeof *r->e) : k->slopes;
+        if (bf16) r->e = ls_op_alloc(t, logits * sizeof *r->e);
         LS_TRY(allocate_sums(t, h, (size_t)h->blocks, r));
     }
-    r->dl = bf16 ? k->slopes : NULL;
-    r->all_dl = bf16;
     if (bf16) r->dx = ls_op_alloc(t, n * (size_t)h->C * sizeof *r->dx);
     return ls_tape_status(t);
 }
@@ -518,7 +513,7 @@ static ls_status backward_input(ls_tape *t, struct ls_node *n)
 {
     kept *k = (kept *)(uintptr_t)n->saved;
     const head h = cut(n->in[0], n->in[2], n->in[1], &k->part, true);
-    slopes d = { .wanted_x = true };
+    slopes d = { .wanted_x = true, .all_dl = true };
     void *dx;
     LS_TRY(ls_grad_begin(t, n->in[0], &d.add_x, &dx));
     d.dx = dx;
@@ -536,9 +531,9 @@ static ls_status backward_weight(ls_tape *t, struct ls_node *n)
     void *dw;
     LS_TRY(ls_grad_begin(t, w, &d.add_w, &dw));
     d.dw = dw;
+    const void *dl = h.dtype == LS_BF16 ? (const void *)k->logits.dl : k->logits.e;
     for (int64_t j = 0; j < h.blocks && !ls_tape_dry(t); j++)
-        LS_TRY(multiply_weight(t, &h, j, 0, h.N,
-                               ls_at_const(k->slopes, j * h.rows * h.block, h.dtype == LS_BF16), &d));
+        LS_TRY(multiply_weight(t, &h, j, 0, h.N, ls_at_const(dl, j * h.rows * h.block, h.dtype == LS_BF16), &d));
     return ls_grad_end(t, w);
 }
 
