@@ -223,8 +223,8 @@ static void finds_the_best_cut(void **state)
 /* By hand: 1F1B with two ranks and four micro-batches, a head of 5.45 layers. With 8 layers the first stage has a
  * forward of 8 and a backward of 16, the last one a forward of 4 and a backward of 24.35, and it never waits after its
  * first forward: 8 + 4 * 28.35 + 16 = 137.4. With 9 it has 3 and 22.35; the first stage ends its fourth forward at
- * 88.35, for which the last one waits, and the step ends at 88.35 + 25.35 + 18 = 131.7. With 10 the first stage alone is
- * busy from the first backward on: 10 + 2 + 20.35 + 4 * 20 + 2 * 10 = 132.35. */
+ * 88.35, for which the last one waits, and the step ends at 88.35 + 25.35 + 18 = 131.7. With 10 the first stage alone
+ * is busy from the first backward on: 10 + 2 + 20.35 + 4 * 20 + 2 * 10 = 132.35. */
 static void takes_a_layer_from_the_last_stage_of_1f1b(void **state)
 {
     (void)state;
