@@ -2,6 +2,8 @@
 # test_explain_time.sh -- `lockstep explain RUN`: where the time of a step went, and the cause of the largest loss (R174, R176, R198,
 # R199). The references are faults that the runtime makes: layers that sleep, ranks and samples that are late, a link with a rate.
 #
+# Most runs sleep, so several are trained side by side: `begin` starts one, `use` waits for it.
+#
 #   tests/test_explain_time.sh BUILD
 . "$(dirname "$0")/harness_train.sh"
 python3 -c 'import json' || { echo 'python3 is needed to read JSON'; exit 1; }
@@ -15,9 +17,24 @@ explain() {
     timeout -k 5 60 "$lockstep" explain "$@" >out 2>err
     code=$?
 }
-run() { # ranks, flags...
+side_by_side() { # name, command...: in the background; its output is in NAME.out, its exit status in NAME.status
+    rm -f "$1.status"
+    { "${@:2}" >"$1.out" 2>&1; echo $? >"$1.status"; } &
+}
+ended() { # name: waits for it, and has its status
+    for _ in {1..1000}; do [ -s "$1.status" ] && break; sleep 0.1; done
+    [ -s "$1.status" ] && [ "$(cat "$1.status")" = 0 ] || { cat "$1.out"; return 1; }
+}
+begin() { # name, ranks, flags...: trains into the folder NAME, in the background
+    side_by_side "$1" timeout -k 5 100 "$lockstep" train timed.yaml -n "$2" --run.dir "$1" "${@:3}"
+}
+use() { # name: waits for its end, whose status it has; its folder is `run` from now on
+    local status
+    ended "$1"
+    status=$?
     rm -rf run
-    timeout -k 5 100 "$lockstep" train timed.yaml -n "$1" --run.dir run "${@:2}" >train.out 2>&1 || { cat train.out; return 1; }
+    mv "$1" run
+    return $status
 }
 time_is() { # an expression of t (its "time") and x
     explain run --json
@@ -34,11 +51,17 @@ PY
 first() { grep -qE -- "$1" <<<"$(head -1 out)" || { echo "first line: $(head -1 out)"; return 1; }; }
 
 # --- three layers that sleep 40 ms each way: 240 ms of computing, and nothing else to wait for
+begin sleeping 2
+begin slow-rank 3 --inject slow@1:2+
+begin slow-input 3 --inject slow-input@2:2+
+begin alone 1 --inject slow-input@0:2+ # in all but the first step
+claim 'sleeping layers are trained' use sleeping
 for try in 1 2 3 4 5; do # a machine without a free core has a cause
-    run 2
     explain run
     grep -q '^cause: none' out && break
     grep -q '^cause: oversubscribed' out || break
+    begin sleeping 2
+    use sleeping
 done
 claim 'sleeping layers: the time is computing' time_is '0.24 <= t["compute_s"] < 0.4 and t["data_s"] < 0.05'
 claim 'and there is no cause' time_is 't["cause"] == "none" and t["cause_rank"] is None'
@@ -47,7 +70,7 @@ claim 'the first line says so' first '^cause: none: no loss takes 10 % of a step
 claim 'the order: state, axes, collectives and bytes, then times' test "$(grep -oE '^(replicated or sharded|critical path of a step|where the time of a step goes)' out | tr '\n' ';')" = 'replicated or sharded;critical path of a step;where the time of a step goes;'
 
 # --- a rank that computes for 200 ms longer in each step
-run 3 --inject slow@1:2+
+claim 'a rank that is slow is trained' use slow-rank
 claim 'a slow rank: which, and by how much' time_is \
     't["cause"] == "slow-rank" and t["cause_rank"] == t["slowest_rank"] == 1 and t["slowest_in"] == "compute" and 0.19 < t["slowest_s"] - t["median_s"] < 0.5'
 claim 'others wait for it, and not for the link' time_is '0.15 < t["wait_s"] < 0.35 and t["exposed_s"] < 0.1'
@@ -56,14 +79,14 @@ claim 'a slow rank: the first line' first '^cause: slow-rank: rank 1 computes fo
 claim 'a slow rank: what to do' prints '^  recommendation: look at what else runs where this rank runs'
 
 # --- a rank whose samples are late
-run 3 --inject slow-input@2:2+
+claim 'a rank with late samples is trained' use slow-input
 claim 'a slow loader' time_is \
     't["cause"] == "slow-loader" and t["cause_rank"] == t["slowest_rank"] == 2 and t["slowest_in"] == "data" and 0.19 < t["slowest_s"] < 0.35 and t["median_s"] < 0.05'
 claim 'others wait for its samples' time_is '0.15 < t["wait_s"] < 0.35'
 explain run
 claim 'a slow loader: the first line' first '^cause: slow-loader: rank 2 loads its samples for [0-9.e+]+ ms per step'
-run 1 --inject slow-input@0:2+ # in all but the first step
-claim 'one rank alone waits for data' time_is 't["cause"] == "slow-loader" and t["cause_rank"] is None and 0.17 < t["data_s"] < 0.35 and t["slowest_rank"] is None'
+claim 'one rank alone is trained' use alone
+claim 'and waits for data' time_is 't["cause"] == "slow-loader" and t["cause_rank"] is None and 0.17 < t["data_s"] < 0.35 and t["slowest_rank"] is None'
 
 # --- four ranks that compute on one core: none of them is slow, and no link
 cat >busy.yaml <<YAML
@@ -79,19 +102,22 @@ claim 'oversubscribed cores: what to do' prints '^  recommendation: have at most
 
 # --- a link of 1 MB/s: the bytes of a step take that long
 slow=(--comm.transport fault:tcp,rate=1MB/s@0-1 --ddp.overlap false)
-run 2 "${slow[@]}"
+begin slow-link 2 "${slow[@]}"
+begin hidden 2 --comm.transport fault:tcp,rate=1MB/s@0-1 --comm.progress thread --ddp.bucket_cap 16KiB
+cat >slow.json <<'JSON'
+{ "lockstep_calibration": 1, "loopback": { "alpha_ns": 1000000, "gap_ns": 1000, "beta_ns_per_byte": 1000 } }
+JSON
+LOCKSTEP_CALIBRATION=$PWD/slow.json begin known 2 "${slow[@]}"
+claim 'a run with a slow link' use slow-link
 claim 'a slow link' time_is 't["cause"] == "slow-link" and t["link"] == "loopback"'
 claim 'bus bandwidth is what the link has' time_is '0.4e6 < t["bus_bytes_per_s"] < 1.1e6 and x["bytes"]["counted"] > 60e3'
 explain run
 claim 'a slow link: the first line' first '^cause: slow-link: rank 0 waits for messages for [0-9.]+ % of a step, and collectives take [0-9.e+]+ ms where the cost model expects '
 claim 'a slow link: what to do' prints '^  recommendation: measure each pair of ranks by '
-run 2 --comm.transport fault:tcp,rate=1MB/s@0-1 --comm.progress thread --ddp.bucket_cap 16KiB
+claim 'a run that hides a part' use hidden
 claim 'what backward hides is under way, too' time_is 't["exposed_s"] < t["collectives_s"] and t["bus_bytes_per_s"] < 1.1e6'
 # the same run on a machine whose links are known to be that slow: nothing is wrong with it
-run 2 "${slow[@]}"
-cat >slow.json <<'JSON'
-{ "lockstep_calibration": 1, "loopback": { "alpha_ns": 1000000, "gap_ns": 1000, "beta_ns_per_byte": 1000 } }
-JSON
+claim 'a run with a link that is known' use known
 export LOCKSTEP_CALIBRATION=$PWD/slow.json
 claim 'a link that is as slow as it was measured' time_is 't["cause"] == "exposed-communication" and abs(t["link_bytes_per_s"] - 1e6) < 1'
 explain run
@@ -120,11 +146,15 @@ explain timed.yaml -n 2 --json
 claim 'a configuration has no times' python3 -c 'import json; x = json.load(open("out")); assert x["time"] is None and x["failure"] is None and x["out_of_memory"] is None, x'
 
 # --- runs that failed (R176, R199): a killed rank, a link that breaks, too little memory
-fails() { # ranks, status word, rank that failed first, flags...: the launcher's report is in the run's folder, and explain begins with it
-    rm -rf run
-    timeout -k 5 100 "$lockstep" train timed.yaml -n "$1" --run.dir run "${@:4}" >train.out 2>&1 && { echo 'it did not fail'; return 1; }
+begin killed 3 --inject kill@1:6
+begin killed-first 3 --inject kill@2:1
+begin hung 3 --inject hang@1:4 --comm.timeout 1s
+begin silent 2 --comm.transport fault:tcp,stall@1:20 --comm.timeout 1s
+begin lost 2 --comm.transport fault:tcp,drop@1:25
+fails() { # name of the run, ranks, status word, rank that failed first: the launcher's report is in the run's folder, and explain begins with it
+    use "$1" && { echo 'it did not fail'; return 1; }
     explain run --json
-    ends_with 0 && python3 - "$@" <<'PY' || { cat train.out err; return 1; }
+    ends_with 0 && python3 - "${@:2}" <<'PY' || { cat "$1.out" err; return 1; }
 import json, sys
 x, f = json.load(open('out')), json.load(open('run/failure.json'))
 r = x['failure']
@@ -134,40 +164,36 @@ assert r['message'] == f['message'] and f['world_size'] == x['world_size'] == n,
 PY
 }
 recommends() { sed -n 2p out | grep -qE -- "^  recommendation: .*$1" || { sed -n 2p out; return 1; }; }
-claim 'a rank is killed in step 6' fails 3 rank-died 1 --inject kill@1:6
+claim 'a rank is killed in step 6' fails killed 3 rank-died 1
 claim 'with the steps before it' python3 -c 'import json; x = json.load(open("out")); assert x["failure"]["step"] == 6 and x["time"]["step_s"] > 0.2 and x["bytes"]["steps"] == 5, x'
 explain run
 claim 'a killed rank: the first line' first '^cause: failed: rank-died: rank 1 .*SIGKILL'
 claim 'a killed rank: what to do' recommends "memory is short: the plan needs [0-9.]+ MiB on rank 1, and 3 ranks were on its node; .lockstep explain zero. has"
-claim 'a rank is killed in the first step: there are no times' fails 3 rank-died 2 --inject kill@2:1
+claim 'a rank is killed in the first step: there are no times' fails killed-first 3 rank-died 2
 claim 'and the plan is explained' python3 -c 'import json; x = json.load(open("out")); assert x["time"] is None and len(x["ranks"]) == 3, x'
-claim 'a rank that hangs' fails 3 rank-hung 1 --inject hang@1:4 --comm.timeout 1s
+claim 'a rank that hangs' fails hung 3 rank-hung 1
 explain run
 claim 'a rank that hangs: what to do' recommends 'look at the rank that did not answer, and at its link: .lockstep topo links. measures each pair'
-claim 'a link that falls silent' fails 2 rank-hung none --comm.transport fault:tcp,stall@1:20 --comm.timeout 1s
+claim 'a link that falls silent' fails silent 2 rank-hung none
 explain run
 claim 'a silent link: the two ranks' first '^cause: failed: rank-hung: .*: the link from rank 1 to rank 0 is silent: '
-claim 'a link that loses a message' fails 2 protocol 0 --comm.transport fault:tcp,drop@1:25
+claim 'a link that loses a message' fails lost 2 protocol 0
 explain run
 claim 'a broken link: the two ranks' first '^cause: failed: protocol: rank 0: .*rank 1 .*one was lost'
 claim 'a broken link: what to do' recommends 'look at the link between the two ranks of the message'
-resumed() { # a failed run, from its checkpoint, in its own folder
-    rm -rf run
-    timeout -k 5 100 "$lockstep" train timed.yaml -n 2 --run.dir run --checkpoint.every 2 --inject kill@1:4 >train.out 2>&1
-    [ -e run/failure.json ] || { cat train.out; return 1; }
-    timeout -k 5 100 "$lockstep" train timed.yaml -n 2 --run.dir run --checkpoint.every 2 --checkpoint.resume auto >train.out 2>&1 || { cat train.out; return 1; }
-    [ ! -e run/failure.json ]
+resumed() { # folder, ranks that go on, flags that name the folder...: a failed run goes on from its checkpoint, in its own folder
+    timeout -k 5 100 "$lockstep" train timed.yaml -n 2 "${@:3}" --checkpoint.every 2 --inject kill@1:4
+    [ -e "$1/failure.json" ] && [ ! -e /failure.json ] || return 1
+    timeout -k 5 100 "$lockstep" train timed.yaml -n "$2" "${@:3}" --checkpoint.every 2 --checkpoint.resume auto || return 1
+    [ ! -e "$1/failure.json" ]
 }
-claim 'a run that went on in its folder has not failed' resumed
-alone() { # the same where one rank goes on, without a launcher; and without --run.dir
-    rm -rf runs
-    timeout -k 5 100 "$lockstep" train timed.yaml -n 2 --run.name named --checkpoint.every 2 --inject kill@1:4 >train.out 2>&1
-    [ -e runs/named/failure.json ] && [ ! -e /failure.json ] || { cat train.out; return 1; }
-    timeout -k 5 100 "$lockstep" train timed.yaml -n 1 --run.name named --checkpoint.every 2 --checkpoint.resume auto >train.out 2>&1 || { cat train.out; return 1; }
-    [ ! -e runs/named/failure.json ]
-}
-claim 'nor has one that one rank alone went on with' alone
-claim 'a run that fails again' fails 2 protocol 0 --comm.transport fault:tcp,drop@1:25
+rm -rf run
+side_by_side resumed resumed run 2 --run.dir run
+side_by_side named resumed runs/named 1 --run.name named # one rank goes on, without a launcher; and without --run.dir
+claim 'a run that went on in its folder has not failed' ended resumed
+claim 'nor has one that one rank alone went on with' ended named
+begin again 2 --comm.transport fault:tcp,drop@1:25 --train.steps 6
+claim 'a run that fails again' fails again 2 protocol 0
 claim 'what is broken is said' test "$(echo '{' >run/failure.json; explain run; echo $code; cat err)" = "65
 lockstep explain: error[bad-file]: run/failure.json: line 2: string or '}' expected near end of file"
 explain timed.yaml -n 2 --memory.limit 1MiB --memory.check true
