@@ -1,0 +1,17 @@
+/* parallelize.h -- what a plan says about its replicas and its pipeline: for parallelize.c, which applies it, and
+ * parallelize_check.c, which refuses it. */
+#ifndef LS_TRAIN_PARALLELIZE_H
+#define LS_TRAIN_PARALLELIZE_H
+#include "lockstep/parallel.h"
+#include "parallel/strategy.h"
+
+/* Whose functions the plan's replicas call. */
+ls_status ls_plan_strategy(const ls_plan *p, const ls_dp_strategy **out);
+
+/* Schedule, chunks and micro-batches. */
+ls_pipe_config ls_plan_pipe(const ls_plan *p);
+
+/* Stages of the pipeline: its ranks times the chunks of each. */
+int ls_plan_stages(const ls_plan *p);
+
+#endif
