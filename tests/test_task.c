@@ -17,7 +17,7 @@
 #include "net/world.h"
 
 #define MS 1000000ull
-#define TIMEOUT_NS (1000 * MS) /* comm.timeout */
+#define TIMEOUT_NS (400 * MS) /* comm.timeout */
 #define FILE_NAME "/somewhere/step-00000010"
 
 static const ls_env *const env = &ls_env_real;

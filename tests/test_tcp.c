@@ -809,6 +809,7 @@ static void ends_on_every_rank_whatever_happens_to_a_connection(void **state)
     ls_context *own = ls_context_swap(&c);
     for (size_t i = 0; i < sizeof colls / sizeof *colls; i++)
         for (plan.what = 0; plan.what < TROUBLES; plan.what++) {
+            if ((i + plan.what) % 3 != 0 && !getenv("LOCKSTEP_TEST_LONG")) continue; /* each of both, but not each pair */
             plan.coll = colls[i];
             plan.count = counts[(i + plan.what) % 2]; /* short ones and long ones take turns */
             run_into_trouble(trouble_name[plan.what]);
