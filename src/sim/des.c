@@ -321,18 +321,17 @@ static void run_in_turn(sim *x)
     }
 }
 
-/* Flows end between the sends. */
-static void run_fair(sim *x)
+/* Processes run between the ends of what takes its time beside them: flows on shared links, or work on shared cores. */
+static inline __attribute__((always_inline)) void run_beside(sim *x, double (*next)(sim *), void (*end)(sim *))
 {
     ls_des_event e = { 0 };
     run_stack(x);
     bool any = ls_des_queue_pop(&x->queue, &e);
     while (x->st == LS_OK) {
-        const double ends = ls_des_fair_next(&x->links);
+        const double ends = next(x);
         if (!any && !isfinite(ends)) break;
         if (!any || ends <= e.t) {
-            const ls_des_flow f = ls_des_fair_end(&x->links);
-            deliver(x, f.receiver, f.key, f.ends + f.latency, true);
+            end(x);
         } else {
             run(x, e.p, true, true);
             any = false;
@@ -342,6 +341,15 @@ static void run_fair(sim *x)
         if (any) ls_des_queue_push(&x->queue, e.t, e.p);
         any = ls_des_queue_pop(&x->queue, &e);
     }
+}
+
+static double next_flow(sim *x) { return ls_des_fair_next(&x->links); }
+static double next_work(sim *x) { return ls_des_cores_next(&x->cores); }
+
+static void end_flow(sim *x)
+{
+    const ls_des_flow f = ls_des_fair_end(&x->links);
+    deliver(x, f.receiver, f.key, f.ends + f.latency, true);
 }
 
 /* The work that ends first on shared cores. */
@@ -356,31 +364,10 @@ static void end_work(sim *x)
     resume(x, p, true);
 }
 
-/* Work ends between sends and the beginning of other work. */
-static void run_sharing(sim *x)
-{
-    ls_des_event e = { 0 };
-    run_stack(x);
-    bool any = ls_des_queue_pop(&x->queue, &e);
-    while (x->st == LS_OK) {
-        const double ends = ls_des_cores_next(&x->cores);
-        if (!any && !isfinite(ends)) break;
-        if (!any || ends <= e.t) {
-            end_work(x);
-        } else {
-            run(x, e.p, true, true);
-            any = false;
-        }
-        run_stack(x);
-        if (any) ls_des_queue_push(&x->queue, e.t, e.p);
-        any = ls_des_queue_pop(&x->queue, &e);
-    }
-}
-
 void ls_des_go(sim *x)
 {
-    if (x->m->cores > 0) run_sharing(x);
+    if (x->m->cores > 0) run_beside(x, next_work, end_work);
     else if (x->m->net.sharing == LS_DES_FREE) run_free(x);
     else if (x->m->net.sharing == LS_DES_FIFO) run_in_turn(x);
-    else run_fair(x);
+    else run_beside(x, next_flow, end_flow);
 }
