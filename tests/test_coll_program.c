@@ -10,6 +10,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "../bench/coll_forms.h"
 #include "base/team.h"
 #include "coll/program.h"
 #include "coll/sim.h"
@@ -49,29 +50,19 @@ static bool is_power(int n) { return (n & (n - 1)) == 0; }
 static void take_what_the_closed_forms_say(void **state)
 {
     (void)state;
-    static const struct { const char *algo; ls_coll coll; ls_coll_form form; bool powers; } row[] = {
-        { "ring", LS_ALL_REDUCE, LS_COLL_RING, false },
-        { "ring", LS_REDUCE_SCATTER, LS_COLL_RING, false },
-        { "ring", LS_ALL_GATHER, LS_COLL_RING, false },
-        { "halving_doubling", LS_ALL_REDUCE, LS_COLL_HALVING, true },
-        { "halving_doubling", LS_REDUCE_SCATTER, LS_COLL_HALVING, true },
-        { "halving_doubling", LS_ALL_GATHER, LS_COLL_HALVING, true },
-        { "recursive_doubling", LS_ALL_REDUCE, LS_COLL_DOUBLING, true },
-        { "pairwise", LS_ALL_TO_ALL, LS_COLL_PAIRWISE, false },
-    };
-    for (size_t i = 0; i < COUNT(row); i++)
+    for (size_t i = 0; i < COUNT(ls_coll_forms); i++)
         for (int n = 2; n <= 256; n = n < 20 ? n + 1 : n < 64 ? n + 13 : 2 * n - n % 64)
             for (size_t k = 0; k < 4 * COUNT(network); k++) {
                 const double alpha = network[k / 4].alpha, beta = network[k / 4].beta;
                 const size_t S = (size_t)n * (k % 4 == 0 ? 1 : k % 4 == 1 ? 1000 : k % 4 == 2 ? 12345 : 1 << 24);
-                const ls_algo *a = ls_algo_find(row[i].algo);
-                const ls_shape any = { .coll = row[i].coll, .size = n, .segments = 1, .nlanes = 1 };
-                if ((row[i].powers && !is_power(n)) || (a->fits && !a->fits(&any))) continue;
-                const double want = ls_coll_seconds(row[i].form, row[i].coll, n, (double)S, alpha, beta);
+                const ls_algo *a = ls_algo_find(ls_coll_forms[i].algo);
+                const ls_shape any = { .coll = ls_coll_forms[i].coll, .size = n, .segments = 1, .nlanes = 1 };
+                if ((ls_coll_forms[i].powers && !is_power(n)) || (a->fits && !a->fits(&any))) continue;
+                const double want = ls_coll_seconds(ls_coll_forms[i].form, ls_coll_forms[i].coll, n, (double)S, alpha, beta);
                 ls_des_net net = { .latency_s = alpha, .bytes_per_s = beta };
                 for (int how = LS_DES_FREE; how <= LS_DES_FIFO; how++) {
                     net.sharing = (ls_des_sharing)how;
-                    is_near(row[i].algo, n, S, simulated(row[i].algo, row[i].coll, n, 1, 1, S, 0, &net), want);
+                    is_near(ls_coll_forms[i].algo, n, S, simulated(ls_coll_forms[i].algo, ls_coll_forms[i].coll, n, 1, 1, S, 0, &net), want);
                 }
             }
 }
