@@ -589,7 +589,12 @@ static const struct { ls_coll coll; size_t count; } stops[] = {
 };
 
 /* Longer than one of them takes where all ranks run, under ThreadSanitizer too. */
-static uint64_t silence_ns(size_t count) { return (count >= LONG ? 4000 : 300) * MS; }
+#ifdef __SANITIZE_THREAD__
+#define LONG_SILENCE 4000
+#else
+#define LONG_SILENCE 1200
+#endif
+static uint64_t silence_ns(size_t count) { return (count >= LONG ? LONG_SILENCE : 300) * MS; }
 
 /* The deadline's status, or what another said first (or a death, if it is one); and in each sentence who is meant. */
 static void names_rank_1(const silence *s)
