@@ -17,8 +17,8 @@
 #include <sys/resource.h>
 
 #include "base/team.h"
-#include "coll_forms.h"
 #include "coll/program.h"
+#include "coll_forms.h"
 #include "lockstep/plan.h"
 #include "lockstep/topo.h"
 #include "median.h"
@@ -88,22 +88,23 @@ static double off(double got, double want) { return want > 0 ? fabs(got - want) 
 static ls_status collectives(double *worst, int *cases)
 {
     static const struct { double alpha, beta; } network[] = { { 1e-6, 1e9 }, { 5e-6, 5e10 }, { 0, 1e8 } };
-    for (size_t i = 0; i < sizeof ls_coll_forms / sizeof *ls_coll_forms; i++)
+    for (size_t i = 0; i < sizeof coll_forms / sizeof *coll_forms; i++)
         for (int n = 2; n <= 256; n = n < 16 ? n + 1 : 2 * n)
             for (size_t k = 0; k < 3 * sizeof network / sizeof *network; k++) {
                 const size_t S = (size_t)n * (k % 3 == 0 ? 1 : k % 3 == 1 ? 12345 : 1 << 24);
-                const ls_shape any = { .coll = ls_coll_forms[i].coll, .size = n, .segments = 1, .nlanes = 1 };
-                const ls_algo *a = ls_algo_find(ls_coll_forms[i].algo);
+                const coll_form *row = &coll_forms[i];
+                const ls_shape any = { .coll = row->coll, .size = n, .segments = 1, .nlanes = 1 };
+                const ls_algo *a = ls_algo_find(row->algo);
                 ls_coll_program p;
                 ls_des_model m;
                 ls_des_result r = { 0 };
-                if ((ls_coll_forms[i].powers && (n & (n - 1)) != 0) || (a->fits && !a->fits(&any))) continue;
+                if ((row->powers && (n & (n - 1)) != 0) || (a->fits && !a->fits(&any))) continue;
                 LS_TRY(ls_coll_program_create(a, &any, S, 0, &p));
                 ls_coll_program_model(&p, &m);
                 m.net = (ls_des_net){ .latency_s = network[k / 3].alpha, .bytes_per_s = network[k / 3].beta };
                 LS_TRY(ls_des_run(&m, &r));
                 ls_coll_program_free(&p);
-                *worst = fmax(*worst, off(r.end_s, ls_coll_seconds(ls_coll_forms[i].form, ls_coll_forms[i].coll, n, (double)S,
+                *worst = fmax(*worst, off(r.end_s, ls_coll_seconds(row->form, row->coll, n, (double)S,
                                                                   m.net.latency_s, m.net.bytes_per_s)));
                 ++*cases;
             }

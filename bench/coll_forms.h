@@ -1,11 +1,19 @@
-/* coll_forms.h -- algorithms whose time has a closed form in the literature: for bench_plan and tests/test_coll_program.c. */
+/* coll_forms.h -- algorithms whose time has a closed form in the literature: for bench_plan and test_coll_program. */
 #ifndef LS_BENCH_COLL_FORMS_H
 #define LS_BENCH_COLL_FORMS_H
+#include <stdbool.h>
+
 #include "lockstep/plan.h"
 #include "lockstep/sched.h"
 
-/* powers: the form is of powers of two of ranks. */
-static const struct { const char *algo; ls_coll coll; ls_coll_form form; bool powers; } ls_coll_forms[] = {
+typedef struct coll_form {
+    const char *algo;
+    ls_coll coll;
+    ls_coll_form form;
+    bool powers; /* it is of powers of two of ranks */
+} coll_form;
+
+static const coll_form coll_forms[] = {
     { "ring", LS_ALL_REDUCE, LS_COLL_RING, false },
     { "ring", LS_REDUCE_SCATTER, LS_COLL_RING, false },
     { "ring", LS_ALL_GATHER, LS_COLL_RING, false },

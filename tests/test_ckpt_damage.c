@@ -1,4 +1,5 @@
-/* ls_ckpt_*: every flipped bit and every truncation of a file is noticed; a disk that fails, or a crash, leaves a whole file. */
+/* ls_ckpt_*: every flipped bit and every truncation of a file is noticed; a disk that fails, or a crash, leaves a whole
+ * file. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

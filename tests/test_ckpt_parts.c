@@ -1,4 +1,5 @@
-/* ls_ckpt_load: the part of a tensor that a rank has is read from the file of the whole, in pieces, with its digest or without. */
+/* ls_ckpt_load: the part of a tensor that a rank has is read from the file of the whole, in pieces, with its digest or
+ * without. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

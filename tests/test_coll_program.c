@@ -50,19 +50,20 @@ static bool is_power(int n) { return (n & (n - 1)) == 0; }
 static void take_what_the_closed_forms_say(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < COUNT(ls_coll_forms); i++)
+    for (size_t i = 0; i < COUNT(coll_forms); i++)
         for (int n = 2; n <= 256; n = n < 20 ? n + 1 : n < 64 ? n + 13 : 2 * n - n % 64)
             for (size_t k = 0; k < 4 * COUNT(network); k++) {
                 const double alpha = network[k / 4].alpha, beta = network[k / 4].beta;
                 const size_t S = (size_t)n * (k % 4 == 0 ? 1 : k % 4 == 1 ? 1000 : k % 4 == 2 ? 12345 : 1 << 24);
-                const ls_algo *a = ls_algo_find(ls_coll_forms[i].algo);
-                const ls_shape any = { .coll = ls_coll_forms[i].coll, .size = n, .segments = 1, .nlanes = 1 };
-                if ((ls_coll_forms[i].powers && !is_power(n)) || (a->fits && !a->fits(&any))) continue;
-                const double want = ls_coll_seconds(ls_coll_forms[i].form, ls_coll_forms[i].coll, n, (double)S, alpha, beta);
+                const coll_form *row = &coll_forms[i];
+                const ls_algo *a = ls_algo_find(row->algo);
+                const ls_shape any = { .coll = row->coll, .size = n, .segments = 1, .nlanes = 1 };
+                if ((row->powers && !is_power(n)) || (a->fits && !a->fits(&any))) continue;
+                const double want = ls_coll_seconds(row->form, row->coll, n, (double)S, alpha, beta);
                 ls_des_net net = { .latency_s = alpha, .bytes_per_s = beta };
                 for (int how = LS_DES_FREE; how <= LS_DES_FIFO; how++) {
                     net.sharing = (ls_des_sharing)how;
-                    is_near(ls_coll_forms[i].algo, n, S, simulated(ls_coll_forms[i].algo, ls_coll_forms[i].coll, n, 1, 1, S, 0, &net), want);
+                    is_near(row->algo, n, S, simulated(row->algo, row->coll, n, 1, 1, S, 0, &net), want);
                 }
             }
 }
@@ -176,10 +177,11 @@ static void many_ranks_take_what_the_closed_forms_say(void **state)
             is_near("halving and doubling", n, S, simulated("halving_doubling", LS_ALL_REDUCE, n, 1, 1, S, 0, &net),
                     ls_coll_seconds(LS_COLL_HALVING, LS_ALL_REDUCE, n, (double)S, a, b));
         }
-        is_near("tree", most, 1000, simulated("tree", LS_BROADCAST, most, 1, 1, 1000, 0, &net), log2(most) * (a + 1000 / b));
+        is_near("tree", most, 1000, simulated("tree", LS_BROADCAST, most, 1, 1, 1000, 0, &net),
+                log2(most) * (a + 1000 / b));
     }
     is_near("linear", most, 1 << 20, simulated("linear", LS_GATHER, most, 1, 1, 1 << 20, 0, &net),
-            a + (most - 1) * ((1 << 20) / most) / b); /* net is LS_DES_FIFO: the way into the root takes one after another */
+            a + (most - 1) * ((1 << 20) / most) / b); /* LS_DES_FIFO: the way into the root takes one after another */
 }
 
 /* The schedule of each rank as operations that name ranks by number: no program is shared or woven. */

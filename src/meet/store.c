@@ -189,19 +189,6 @@ int ls_store_connected(const ls_store *s)
     return n;
 }
 
-int ls_store_missing(const ls_store *s, char *buf, size_t n)
-{
-    ls_rank_set missing;
-    if (n) buf[0] = 0;
-    if (ls_rank_set_create(s->c.nranks, &missing) < 0) return s->c.nranks; /* no memory to say which */
-    for (int r = 0; r < s->c.nranks; r++)
-        if (!s->pid[r]) ls_rank_set_add(&missing, r);
-    const int count = ls_rank_set_count(&missing);
-    if (n) ls_rank_set_text(&missing, buf, n);
-    ls_rank_set_free(&missing);
-    return count;
-}
-
 ls_pollfd *ls_store_fds(ls_store *s, int more, int *n)
 {
     const int want = 2 + s->nconns + more;
@@ -344,6 +331,6 @@ ls_status ls_store_step(ls_store *s, uint64_t now_ns)
         }
     }
     look_for_silence(s, now_ns);
-    for (int i = 0; i < s->nconns; i++) ls_store_flush(&s->conn[i]); /* answers to waiters; failures show at the next step */
+    for (int i = 0; i < s->nconns; i++) ls_store_flush(&s->conn[i]); /* to waiters; failures show at the next step */
     return LS_OK;
 }

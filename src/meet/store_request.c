@@ -327,6 +327,19 @@ static bool on_hello(ls_store *s, conn *c)
     return welcome(s, c, (int)h.rank);
 }
 
+int ls_store_missing(const ls_store *s, char *buf, size_t n)
+{
+    ls_rank_set missing;
+    if (n) buf[0] = 0;
+    if (ls_rank_set_create(s->c.nranks, &missing) < 0) return s->c.nranks; /* no memory to say which */
+    for (int r = 0; r < s->c.nranks; r++)
+        if (!s->pid[r]) ls_rank_set_add(&missing, r);
+    const int count = ls_rank_set_count(&missing);
+    if (n) ls_rank_set_text(&missing, buf, n);
+    ls_rank_set_free(&missing);
+    return count;
+}
+
 /* What a host's ranks do, and what those of the others do. */
 static bool on_beat(ls_store *s, conn *c, const char *value, size_t n)
 {

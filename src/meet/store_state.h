@@ -1,5 +1,5 @@
-/* store_state.h -- the state of the rendezvous store, which store.c (connections, silence) and store_request.c (requests, keys)
- * share. */
+/* store_state.h -- the state of the rendezvous store: for store.c (connections, silence) and store_request.c (requests,
+ * keys). */
 #ifndef LS_MEET_STORE_STATE_H
 #define LS_MEET_STORE_STATE_H
 #include "meet/store.h"

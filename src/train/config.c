@@ -1,5 +1,5 @@
-/* config.c -- the option table of `lockstep train`. What the values mean is in config_values.c, which of them fit together in
- * config_check.c. */
+/* config.c -- the option table of `lockstep train`. What the values mean is in config_values.c, and which of them fit
+ * together in config_check.c. */
 #include "train/config.h"
 
 #include <stddef.h>
@@ -11,7 +11,8 @@
 #define AT(field) offsetof(ls_train_config, field)
 
 /* The true upper ends of ranges, where nothing nearer bounds a number. Products of two of them fit 64 bits: that of
- * epochs and their steps is checked where the steps are known (ls_train_steps), that of batch and tokens in config_check.c. */
+ * epochs and their steps is checked where the steps are known (ls_train_steps), that of batch and tokens in
+ * config_check.c. */
 #define STEPS  "4294967295"          /* traces and events count steps in 32 bits; epochs have one step at least */
 #define BATCH  "16777216"            /* samples */
 #define SEED   "9223372036854775807"

@@ -1,5 +1,5 @@
-/* config_values.c -- what the configuration means to other floors (plan, model, optimizer, steps), and defaults that depend on
- * other keys. */
+/* config_values.c -- what the configuration means to other floors (plan, model, optimizer, steps), and defaults that
+ * depend on other keys. */
 #include "train/config.h"
 
 #include <float.h>

@@ -1,5 +1,5 @@
-/* parallelize.c -- a plan applied to a model: the groups of its axes, this rank's stages, replicas and tapes. Whether that is
- * possible is in parallelize_check.c. */
+/* parallelize.c -- a plan applied to a model: the groups of its axes, this rank's stages, replicas and tapes. Whether
+ * that is possible is in parallelize_check.c. */
 #include "train/parallelize.h"
 
 #include <stdlib.h>
@@ -155,7 +155,8 @@ static ls_status keep_stages(const ls_plan *p, ls_parallel *out)
 {
     ls_mesh *m = &out->mesh;
     const ls_pipe_config c = ls_plan_pipe(p);
-    const int ranks = p->size[LS_AXIS_PP], rank = m->coord[LS_AXIS_PP], stages = ls_plan_stages(p), chunks = stages / ranks;
+    const int ranks = p->size[LS_AXIS_PP], rank = m->coord[LS_AXIS_PP];
+    const int stages = ls_plan_stages(p), chunks = stages / ranks;
     if (stages == 1) return LS_OK;
     int *number = calloc((size_t)chunks, sizeof *number);
     out->first_unit = calloc((size_t)stages + 1, sizeof *out->first_unit);
