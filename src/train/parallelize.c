@@ -126,7 +126,7 @@ bool ls_parallel_divides(const ls_parallel *p)
 /* Moves the bounds of stages of equal cost so that the replayed step is short. */
 static ls_status cut_by_replay(const ls_plan *p, const ls_model *m, int *first)
 {
-    const ls_pipe_config c = pipe_of(p);
+    const ls_pipe_config c = ls_plan_pipe(p);
     const int n = m->units.n, ranks = p->size[LS_AXIS_PP];
     ls_unit_costs_of of = { .batch = p->micro_batch, .tokens = p->tokens, .dtype = p->dtype, .recompute = p->recompute,
                             .halves = ls_pipe_splits(&c) };
