@@ -18,16 +18,20 @@
 #define KIB 1024.0
 
 static const ls_topo links = { .name = "links", .nlevels = 1,
-                               .level = { { .name = "node", .link = "link", .count = 4, .bytes_per_s = 1e15, .latency_s = 1e-12,
-                                            .ports = 1, .oversubscription = 1 } } };
+                               .level = { { .name = "node", .link = "link", .count = 4, .bytes_per_s = 1e15,
+                                            .latency_s = 1e-12, .ports = 1, .oversubscription = 1 } } };
 
-static const ls_turns costs = { .coll_s = 1e-3, .message_s = 5e-4, .refill_s = { 1e-5, 3e-5, 4e-5, 4e-5, 4e-5, 4e-5, 4e-5 } };
+static const ls_turns costs = { .coll_s = 1e-3, .message_s = 5e-4,
+                                .refill_s = { 1e-5, 3e-5, 4e-5, 4e-5, 4e-5, 4e-5, 4e-5 } };
 
 /* Four ranks, two cores: what each computes in turn takes twice as long. */
 static double step_of(ls_step_item *item, int n, const ls_turns *turns)
 {
-    ls_step_lists l = { .ranks = 4, .size = { [LS_AXIS_PP] = 1, [LS_AXIS_DP] = 4, [LS_AXIS_EP] = 1, [LS_AXIS_CP] = 1, [LS_AXIS_TP] = 1 },
-                        .order = { LS_AXIS_PP, LS_AXIS_DP, LS_AXIS_EP, LS_AXIS_CP, LS_AXIS_TP }, .stages = 1, .chunks = 1, .micro_batches = 1, .schedule = "1f1b" };
+    ls_step_lists l = {
+        .ranks = 4, .stages = 1, .chunks = 1, .micro_batches = 1, .schedule = "1f1b",
+        .size = { [LS_AXIS_PP] = 1, [LS_AXIS_DP] = 4, [LS_AXIS_EP] = 1, [LS_AXIS_CP] = 1, [LS_AXIS_TP] = 1 },
+        .order = { LS_AXIS_PP, LS_AXIS_DP, LS_AXIS_EP, LS_AXIS_CP, LS_AXIS_TP },
+    };
     l.of[0].item = item;
     l.of[0].n = n;
     const ls_step_sim_opts o = { .t = &links, .cores = 2, .turns = turns };

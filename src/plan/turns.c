@@ -110,7 +110,8 @@ static ls_status crowd_rank(ls_world *w, void *arg)
     char *block = calloc(BLOCK, 1);
     ls_status st = block ? LS_OK : ls_fail(LS_NO_MEMORY, "%d bytes to compute with", BLOCK);
     for (int i = 0; i < BATCHES; i++)
-        for (int way = 0; way < WAYS && st == LS_OK; way++) st = time_calls(ls_world_group(w), way, block, &mine->s[way][i]);
+        for (int way = 0; way < WAYS && st == LS_OK; way++)
+            st = time_calls(ls_world_group(w), way, block, &mine->s[way][i]);
     free(block);
     return st;
 }
