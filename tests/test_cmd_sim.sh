@@ -36,9 +36,10 @@ claim 'twice the rate is half the step' bash -c "
 '$lockstep' sim llama.yaml -t flat.yaml -n 1 --json --tflops 1 >a.json && '$lockstep' sim llama.yaml -t flat.yaml -n 1 --json --tflops 2 >b.json &&
 python3 -c 'import json; a, b = (json.load(open(f))[\"step_s\"] for f in (\"a.json\", \"b.json\")); assert abs(a - 2 * b) < 1e-12 * a'"
 claim 'its operations are about those that MFU counts' holds '.8 < j["mfu"] / .5 < 1.05' -n 1
+# (the optimizer updates a quarter of the experts there: less than a twentieth of the step)
 claim 'experts on four ranks compute as much as all on each, with an even load' bash -c "
 for p in ep dp; do '$lockstep' sim llama.yaml -t flat.yaml -n 4 --json --model.name moe --model.n_experts 8 --model.d_expert 64 --parallel.\$p 4 >\$p.json; done &&
-python3 -c 'import json; a, b = (json.load(open(f))[\"stages\"][0][\"compute_s\"] for f in (\"ep.json\", \"dp.json\")); assert abs(a - b) < .01 * b, (a, b)'"
+python3 -c 'import json; a, b = (json.load(open(f))[\"stages\"][0][\"compute_s\"] for f in (\"ep.json\", \"dp.json\")); assert .95 * b < a <= b, (a, b)'"
 claim 'micro-batches compute alike' bash -c "
 '$lockstep' sim llama.yaml -t flat.yaml -n 1 --json >a.json && '$lockstep' sim llama.yaml -t flat.yaml -n 1 --json --train.micro_batch 16 >b.json &&
 python3 -c 'import json; a, b = (json.load(open(f))[\"step_s\"] for f in (\"a.json\", \"b.json\")); assert abs(a - b) < 1e-9 * a'"

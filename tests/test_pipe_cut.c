@@ -370,6 +370,36 @@ static void every_rank_of_a_plan_finds_the_same_stages(void **state)
         }
 }
 
+/* Where parts differ from rank to rank: of a sequence that is cut in turn, and of a vocabulary. */
+static void ranks_with_unequal_parts_find_the_same_stages(void **state)
+{
+    (void)state;
+    static const struct { int cp, tp; int64_t vocab, tokens; } plans[] = { { 2, 1, 50257, 4096 }, { 1, 4, 50258, 64 } };
+    for (size_t k = 0; k < COUNT(plans); k++) {
+        const int size = 2 * plans[k].cp * plans[k].tp;
+        const ls_model_config mc = { .name = "gpt2", .lm = { .vocab_size = plans[k].vocab, .seq_len = 4096, .n_layer = 12,
+                                                              .n_head = 12, .d_model = 768, .tied = true } };
+        int first = -1;
+        for (int rank = 0; rank < size; rank++) {
+            const ls_plan p = { .size = { [LS_AXIS_PP] = 2, [LS_AXIS_DP] = 1, [LS_AXIS_EP] = 1, [LS_AXIS_CP] = plans[k].cp,
+                                          [LS_AXIS_TP] = plans[k].tp },
+                                .schedule = "1f1b", .context = plans[k].cp > 1 ? "ring" : NULL, .in_turn = plans[k].cp > 1,
+                                .micro_batch = 1, .micro_batches = 4, .tokens = plans[k].tokens };
+            ls_world *w;
+            ls_arena *arena;
+            ls_parallel here;
+            assert_done(ls_world_dry(rank, size, NULL, NULL, &w));
+            assert_done(ls_arena_create_dry(NULL, &arena));
+            assert_done(ls_parallelize(w, &p, &mc, &(ls_parallel_opts){ .own = arena }, &here));
+            if (rank == 0) first = here.first_unit[1];
+            assert_int_equal(here.first_unit[1], first);
+            ls_parallel_destroy(&here);
+            ls_arena_destroy(arena);
+            ls_world_leave(w);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -381,6 +411,7 @@ int main(void)
         cmocka_unit_test(the_loss_waits_in_gpipe_alone),
         cmocka_unit_test(costs_are_those_of_the_products),
         cmocka_unit_test(every_rank_of_a_plan_finds_the_same_stages),
+        cmocka_unit_test(ranks_with_unequal_parts_find_the_same_stages),
     };
     return cmocka_run_group_tests_name("pipe_cut", tests, NULL, NULL);
 }

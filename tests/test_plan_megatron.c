@@ -29,7 +29,7 @@ static void layouts_name_layers_per_stage(void **state)
     layout_is("Ettt|tttL", 2, (const double[]){ 3, 3 });
     layout_is("E((t|)*2t)*2L", 5, (const double[]){ 1, 1, 2, 1, 1 });
     static const char *const wrong[] = { "Et*|L", "Et*0|L", "Ex|L", "E(t|L", "Et)|L", "t*9999", "(((((((t)))))))",
-                                         "||||||||||||||||" };
+                                         "||||||||||||||||", "((((t*512)*512)*512)*512)*512" };
     double unused[16];
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         if (ls_megatron_layout(wrong[i], unused, 16) != 0) fail_msg("'%s' is a layout", wrong[i]);

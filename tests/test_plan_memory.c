@@ -138,7 +138,7 @@ static double ledger(const char *schedule, const char *tp, const char *vocab, co
         { "model.d_model", "32" }, { "model.seq_len", "16" },      { "model.vocab_size", vocab },
         { "data.path", "none" },   { "train.global_batch", batch }, { "train.micro_batch", "2" },
         { "parallel.pp", "2" },    { "parallel.tp", tp },           { "pipeline.schedule", schedule },
-        { "train.steps", "4" },    { "optim.name", "adamw" },
+        { "train.steps", "4" },    { "optim.name", "adamw" },       { "pipeline.split", "4,0" }, /* the head alone */
     };
     const int ranks = tp[0] == '2' ? 4 : 2;
     ls_train_config c;

@@ -3,19 +3,19 @@
 
 #include "lockstep/model.h"
 
-/* Operations in the time that a byte takes: of a core that multiplies 107 GFLOP/s and moves 8 GB/s in norms,
+/* Operations in the time that a byte takes: of a core that multiplies 107 GFLOP/s in f32 and moves 8 GB/s in norms,
  * activations and sums, which are bound by their bytes. With it the head of GPT-2 124M costs 5.23 times as much as a
  * layer, where bench_gpt measures 5.10 (64 tokens, an Intel Xeon with AMX). */
 #define BYTE_OPERATIONS 13.0
 
-typedef struct ear {
+typedef struct listener {
     const ls_model *m;
     ls_unit_cost *cost;
-} ear;
+} listener;
 
 static void on_op(void *arg, const ls_op_event *e)
 {
-    const ear *to = arg;
+    const listener *to = arg;
     const bool later = e->flops == 0.0 && ls_tensor_count(e->out) == 1; /* a head that has its logits in backward */
     const double moved = later ? 0.0 : BYTE_OPERATIONS * e->bytes;
     if (!e->unit) return;
@@ -35,7 +35,7 @@ static double elements_of(const ls_model *m, const ls_unit *u)
 
 static ls_status run(const ls_model *m, ls_tape *t, const ls_unit_costs_of *of, ls_unit_cost *out)
 {
-    ear e = { m, out };
+    listener e = { m, out };
     ls_model_input in;
     LS_TRY(ls_tape_set_dtype(t, of->dtype));
     ls_tape_set_recompute(t, of->recompute);

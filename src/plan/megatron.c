@@ -31,17 +31,20 @@ enum { NOPE = 128, ROPE = 64, VALUE = 128 }; /* head sizes of latent attention, 
 
 static double round_up(double v, double to) { return ceil(v / to) * to; }
 
-/* A group ends at ')' or at the end of the text; a repeated one is read again. */
-static const char *group(const char *s, double *layers, int most, int *at, int depth)
+#define MOST_READ 100000 /* letters: repeats within repeats would never end */
+
+/* A group ends at ')' or at the end of the text; a repeated one is read again. `left`: letters that may yet be read. */
+static const char *group(const char *s, double *layers, int most, int *at, int depth, int *left)
 {
     while (s && *s && *s != ')' && !isspace((unsigned char)*s)) {
         const char *begin = s;
         long times = 1;
         for (long done = 0; done < times; done++) {
             s = begin;
+            if (--*left < 0) return NULL;
             if (*s == '(') {
                 if (depth > 4) return NULL;
-                s = group(s + 1, layers, most, at, depth + 1);
+                s = group(s + 1, layers, most, at, depth + 1, left);
                 if (!s || *s != ')') return NULL;
             } else if (*s == '|') {
                 if (++*at >= most) return NULL;
@@ -65,10 +68,10 @@ static const char *group(const char *s, double *layers, int most, int *at, int d
 
 int ls_megatron_layout(const char *text, double *layers, int most)
 {
-    int at = 0;
+    int at = 0, left = MOST_READ;
     if (most < 1) return 0;
     layers[0] = 0;
-    const char *end = group(text, layers, most, &at, 0);
+    const char *end = group(text, layers, most, &at, 0, &left);
     return end && *end != ')' ? at + 1 : 0;
 }
 

@@ -57,7 +57,6 @@ void ls_pipe_1f1b_bounds(const double *forward, const double *backward, int p, i
         if (own > slowest) slowest = own;
         above += own;
     }
-    if (above > *least) *least = above;
     *most = above + (double)(m - 1) * slowest;
 }
 

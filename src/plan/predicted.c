@@ -12,11 +12,13 @@
 
 typedef unsigned long long num; /* for printf */
 
+#define JITTER_SEED 1 /* any: the same prediction each time */
+
 /* --- this machine ---------------------------------------------------------------------------------------- */
 
-static ls_topo_level level_of(const char *name, int count, const ls_link_cost *link, double crowd)
+static ls_topo_level level_of(const char *name, int count, const ls_link_cost *link, double to_a_core)
 {
-    ls_topo_level v = { .count = count, .bytes_per_s = 1e9 / (link->beta_ns > 0 ? link->beta_ns : 1) / crowd,
+    ls_topo_level v = { .count = count, .bytes_per_s = 1e9 / (link->beta_ns > 0 ? link->beta_ns : 1) / to_a_core,
                         .latency_s = 1e-9 * link->alpha_ns, .ports = 1,
                         .oversubscription = 1 };
     snprintf(v.name, sizeof v.name, "%s", name);
@@ -28,13 +30,13 @@ static ls_topo_level level_of(const char *name, int count, const ls_link_cost *l
 static ls_status join(const ls_train_config *c, const ls_cost *cost, ls_here *h)
 {
     const ls_level within = ls_level_within(c->comm.transport);
-    const double crowd = fmax(1, h->local / h->cores);
+    const double to_a_core = fmax(1, h->local / h->cores);
     h->topo = (ls_topo){ .name = "this machine", .nlevels = h->ranks > h->local ? 2 : 1 };
     snprintf(h->topo.source, sizeof h->topo.source, "%s", h->cost_from);
     snprintf(h->topo.device.name, sizeof h->topo.device.name, "rank");
-    h->topo.level[0] = level_of("node", h->local, &cost->link[within], crowd);
+    h->topo.level[0] = level_of("node", h->local, &cost->link[within], to_a_core);
     if (h->topo.nlevels > 1)
-        h->topo.level[1] = level_of("cluster", h->ranks / h->local, &cost->link[LS_LEVEL_NETWORK], crowd);
+        h->topo.level[1] = level_of("cluster", h->ranks / h->local, &cost->link[LS_LEVEL_NETWORK], to_a_core);
     return ls_topo_check(&h->topo);
 }
 
@@ -49,12 +51,21 @@ ls_status ls_here_make(const ls_train_config *c, int ranks, int local, ls_here *
     LS_TRY(ls_measure(c, ranks, local, LS_MEASURE_LONG_S, &out->measured));
     const double at_once = out->cores / out->measured.threads;
     out->shared = local > at_once;
-    if (out->shared) LS_TRY(ls_turns_measure(local, out->cores, &out->turns));
+    if (out->shared) LS_TRY(ls_wait_cost_measure(local, out->cores, &out->waits));
     out->for_ranks = out->shared ? at_once * ranks / local : 0;
     return LS_OK;
 }
 
 void ls_here_free(ls_here *h) { ls_measured_free(&h->measured); }
+
+void ls_here_options(const ls_here *h, ls_step_sim_opts *o)
+{
+    o->t = &h->topo;
+    o->cores = h->for_ranks;
+    o->waits = h->shared ? &h->waits : NULL;
+    o->jitter = h->measured.jitter;
+    o->seed = JITTER_SEED;
+}
 
 void ls_here_text(const ls_here *h, ls_text *out)
 {
@@ -63,8 +74,8 @@ void ls_here_text(const ls_here *h, ls_text *out)
                 m->steps, m->micro_batches, m->micro_batches == 1 ? "" : "es", m->seconds, m->threads,
                 m->threads == 1 ? "" : "s", h->cost_from);
     if (h->shared)
-        ls_text_add(out, "; %d ranks share %g core%s, and a rank computes for %.1f us to wait for others in a collective, %.1f us for a "
-                    "message", h->local, h->cores, h->cores == 1 ? "" : "s", 1e6 * h->turns.coll_s, 1e6 * h->turns.message_s);
+        ls_text_add(out, "; %d ranks share %g core%s: each wait in a collective takes %.1f us of a core, each message %.1f us",
+                    h->local, h->cores, h->cores == 1 ? "" : "s", 1e6 * h->waits.coll_s, 1e6 * h->waits.message_s);
 }
 
 /* --- the prediction -------------------------------------------------------------------------------------- */
@@ -88,9 +99,8 @@ static ls_status simulate(const ls_train_config *c, ls_predicted *p)
 {
     const ls_algo *algo[LS_COLLS];
     const ls_step_rates rates = { .flops_per_s = 1, .measured = &p->here.measured };
-    const ls_step_sim_opts s = { .t = &p->here.topo, .algo = algo, .cores = p->here.for_ranks,
-                                .jitter = p->here.measured.jitter, .seed = 1,
-                                .turns = p->here.shared ? &p->here.turns : NULL };
+    ls_step_sim_opts s = { .algo = algo };
+    ls_here_options(&p->here, &s);
     ls_step_lists l = { 0 };
     LS_TRY(ls_algo_parse(c->comm.algo ? c->comm.algo : "", algo));
     ls_step_result *r = calloc(1, sizeof *r);

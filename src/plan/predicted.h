@@ -25,7 +25,7 @@ typedef struct ls_here {
     double cores;         /* of this machine */
     bool shared;          /* ranks have more threads than there are cores */
     double for_ranks;     /* ls_step_sim_opts.cores, */
-    ls_turns turns;       /* and turns, where cores are shared */
+    ls_wait_cost waits;   /* where cores are shared */
     ls_topo topo;
     ls_measured measured; /* owned */
     char cost_from[160];
@@ -35,6 +35,9 @@ typedef struct ls_here {
  * To be freed also after a failure. */
 ls_status ls_here_make(const ls_train_config *c, int ranks, int local, ls_here *out);
 void ls_here_free(ls_here *h);
+/* What a simulation takes from it: the links, the cores that ranks share and what waiting costs then, and how much
+ * operations vary. */
+void ls_here_options(const ls_here *h, ls_step_sim_opts *o);
 /* Where its numbers come from, in a line without an end. */
 void ls_here_text(const ls_here *h, ls_text *out);
 

@@ -140,12 +140,12 @@ static uint32_t to_peer(const builder *b, const ls_step_item *i, int stage)
 }
 
 /* What it costs a rank to wait, where others use its core meanwhile. */
-static ls_status turn(builder *b, program *own, int k, bool message)
+static ls_status put_wait(builder *b, program *own, int k, bool message)
 {
-    const ls_turns *t = b->o->turns;
+    const ls_wait_cost *t = b->o->waits;
     uint32_t cost = NOTHING;
     if (!t) return LS_OK;
-    LS_TRY(add_cost(b, (message ? t->message_s : t->coll_s) + ls_turns_refill_s(t, b->since), &cost));
+    LS_TRY(add_cost(b, (message ? t->message_s : t->coll_s) + ls_wait_cost_refill_s(t, b->since), &cost));
     b->since = 0;
     return put(own, k, ls_des_op_of(LS_DES_WORK, 0, 0, cost));
 }
@@ -170,7 +170,7 @@ static ls_status put_item(builder *b, int stage, int k, int calls[LS_STEP_PRICES
         LS_TRY(add_cost(b, i->asleep, &cost));
         return put(own, k, ls_des_op_of(LS_DES_WORK, 0, LS_DES_ASLEEP, cost));
     case LS_ITEM_COLL:
-        LS_TRY(turn(b, own, k, i->coll == LS_SENDRECV));
+        LS_TRY(put_wait(b, own, k, i->coll == LS_SENDRECV));
         return put(own, k, ls_des_op_of(LS_DES_MEET, groups, 0, cost));
     case LS_ITEM_BEGIN:
         LS_TRY(put(own, k, ls_des_op_of(LS_DES_SEND, 1, TRIGGER, NOTHING)));
@@ -180,13 +180,13 @@ static ls_status put_item(builder *b, int stage, int k, int calls[LS_STEP_PRICES
     case LS_ITEM_WAIT:
         for (; *waited < i->count; ++*waited) {
             LS_TRY(put(own, k, ls_des_op_of(LS_DES_RECV, 1, DONE, NOTHING)));
-            LS_TRY(turn(b, own, k, false));
+            LS_TRY(put_wait(b, own, k, false));
         }
         return LS_OK;
     case LS_ITEM_SEND: return put(own, k, ls_des_op_of(LS_DES_SEND, to_peer(b, i, stage), via, cost));
     case LS_ITEM_RECV:
         LS_TRY(put(own, k, ls_des_op_of(LS_DES_RECV, to_peer(b, i, stage), via, NOTHING)));
-        return turn(b, own, k, true);
+        return put_wait(b, own, k, true);
     }
     return LS_OK;
 }
@@ -255,9 +255,10 @@ static void on_span(void *arg, const ls_des_op *op, const ls_des_span *s)
     const ls_step_item *i = &b->l->of[stage].item[p->item[s->at]];
     ls_step_parts *to = &b->parts[rank];
     if (beside && op->kind == LS_DES_MEET) b->beside_s += s->until_s - s->ready_s;
-    const bool turn = op->kind == LS_DES_WORK && i->kind != LS_ITEM_WORK;
-    if (turn) to->collectives += s->until_s - s->from_s;
-    if (!beside && op->kind == LS_DES_WORK && !turn) {
+    const bool waits = op->kind == LS_DES_WORK && i->kind != LS_ITEM_WORK;
+    const bool stages = i->kind == LS_ITEM_RECV || (i->span.axes >> LS_AXIS_PP & 1u);
+    if (waits) *(stages ? &to->stages : &to->collectives) += s->until_s - s->from_s;
+    if (!beside && op->kind == LS_DES_WORK && !waits) {
         to->compute += s->until_s - s->from_s;
         if (i->part == LS_PART_OPTIMIZER) to->optimizer += s->until_s - s->from_s;
         if (i->part == LS_PART_DATA) to->data += s->until_s - s->from_s;
@@ -268,7 +269,7 @@ static void on_span(void *arg, const ls_des_op *op, const ls_des_span *s)
     }
     if (!beside && op->kind == LS_DES_RECV) *(i->kind == LS_ITEM_WAIT ? &to->beside : &to->stages)
         += s->ready_s - s->from_s;
-    const bool seen = beside ? op->kind == LS_DES_MEET : !turn && (op->kind != LS_DES_SEND || i->kind == LS_ITEM_SEND);
+    const bool seen = beside ? op->kind == LS_DES_MEET : !waits && (op->kind != LS_DES_SEND || i->kind == LS_ITEM_SEND);
     if (b->trace && seen) ls_step_trace_add(b->trace, rank, i, s);
 }
 

@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "plan/step_list.h"
 #include "plan/step_price.h"
-#include "plan/turns.h"
+#include "plan/wait_cost.h"
 #include "sim/des.h"
 
 typedef struct ls_step_straggler {
@@ -26,7 +26,7 @@ typedef struct ls_step_sim_opts {
     const ls_topo *t;     /* borrowed, as all here */
     const ls_algo *const *algo; /* [LS_COLLS]: of a collective; NULL among them, or in place of them: the fastest */
     double cores;         /* that all ranks share (sim/des.h); 0: a device per rank */
-    const ls_turns *turns; /* of ranks that share cores; NULL: waiting costs nothing else */
+    const ls_wait_cost *waits; /* of ranks that share cores; NULL: waiting costs nothing else */
     double jitter;
     uint64_t seed;
     const ls_step_straggler *straggler;
@@ -41,7 +41,7 @@ typedef struct ls_step_sim_opts {
 typedef struct ls_step_parts {
     double compute;
     double optimizer, data; /* both in `compute` */
-    double collectives; /* that it waits for, once all are there */
+    double collectives; /* that it waits for, once all are there, and what waiting costs a core that is shared */
     double others;      /* until all are there, of groups within a stage */
     double beside;      /* waits for collectives that went on beside */
     double stages;      /* waits for other stages: their messages, or in collectives of several stages */

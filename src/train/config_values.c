@@ -90,6 +90,7 @@ ls_status ls_train_plan(const ls_train_config *c, int world_size, ls_plan *out)
         .chunks = (int)c->pipeline.chunks,
         .split = c->pipeline.split.n ? c->pipeline.split.v : NULL,
         .nsplit = c->pipeline.split.n,
+        .tokens = ls_train_is_lm(c) ? ls_train_seq_len(c) : 0,
         .micro_batch = micro,
         .micro_batches = micro > 0 ? (int)((local + micro - 1) / micro) : 0,
         .dtype = ls_train_dtype(c),

@@ -262,7 +262,7 @@ static ls_status run_alone(const ls_train_config *c, listener *x, int threads)
     return st;
 }
 
-/* --- medians --------------------------------------------------------------------------------------------- */
+/* --- over the steps --------------------------------------------------------------------------------------------- */
 
 static int by_value(const void *a, const void *b)
 {
@@ -288,7 +288,7 @@ static double mean(const double *v, int n)
 
 /* Several threads of a rank wait for each other by computing, so the clock times them: its median, since other
  * processes lengthen it. */
-static ls_measured_time median_of(const sample *s, int n, int threads)
+static ls_measured_time takes_of(const sample *s, int n, int threads)
 {
     double wall[MOST_STEPS] = { 0 }, cpu[MOST_STEPS] = { 0 };
     for (int i = 0; i < n; i++) wall[i] = s[i].wall_s, cpu[i] = s[i].cpu_s;
@@ -327,7 +327,7 @@ static void sum_up(listener *x)
 {
     ls_measured *m = x->out;
     double rest[MOST_STEPS];
-    for (int i = 0; i < m->n; i++) m->row[i].takes = median_of(x->of + (size_t)i * MOST_STEPS, m->steps, m->threads);
+    for (int i = 0; i < m->n; i++) m->row[i].takes = takes_of(x->of + (size_t)i * MOST_STEPS, m->steps, m->threads);
     for (int s = 0; s < m->steps; s++) {
         const bool clock = m->threads > 1;
         rest[s] = clock ? x->step_of[s].wall_s : x->step_of[s].cpu_s;

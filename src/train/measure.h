@@ -21,7 +21,8 @@ typedef struct ls_measured_row {
     ls_tape_phase phase;
     int64_t calls;        /* per step */
     double flops, bytes;  /* of these calls */
-    ls_measured_time takes; /* median over the steps of the time of these calls */
+    ls_measured_time takes; /* of these calls per step: the mean of processor time, or with several threads the median
+                             * of the clock */
 } ls_measured_row;
 
 typedef struct ls_measured {

@@ -119,9 +119,28 @@ bool ls_parallel_divides(const ls_parallel *p)
 }
 
 /* Operations in the time that the optimizer takes per element: AdamW reads and writes 28 bytes and the gradient's norm
- * reads 4, in 1.5 ns per element on a core that multiplies 105 GFLOP/s (bench_gpt, an Intel Xeon with AMX). */
+ * reads 4, in 1.5 ns per element on a core that multiplies 105 GFLOP/s in f32 (bench_gpt, an Intel Xeon with AMX). */
 #define UPDATE_OPERATIONS 160.0
 #define WORTH_IT 0.015 /* of a step: costs are not known better, and stages of equal cost have more even memory */
+
+/* The place whose costs decide, on every rank: parts of a vocabulary or of a sequence may differ from rank to rank, and
+ * the ranks of a stage need the same one. The first rank has the larger part of a vocabulary, the last one of cp attends
+ * to most keys. */
+static ls_place deciding_place(const ls_place *here)
+{
+    ls_place one = ls_place_alone(here);
+    ls_along *const last[] = { &one.cp, &one.exchange, &one.ring };
+    one.tp.rank = one.ep.rank = 0;
+    for (size_t i = 0; i < sizeof last / sizeof *last; i++) last[i]->rank = last[i]->size > 1 ? last[i]->size - 1 : 0;
+    return one;
+}
+
+/* Ranks that divide the optimizer's state of an element. */
+static double shards_of(const ls_plan *p)
+{
+    const int all = p->size[LS_AXIS_DP] * p->size[LS_AXIS_EP] * p->size[LS_AXIS_CP];
+    return p->ddp.zero_stage > 0 ? (double)all / (p->hsdp > 1 ? p->hsdp : 1) : 1.0;
+}
 
 /* Moves the bounds of stages of equal cost so that the replayed step is short. */
 static ls_status cut_by_replay(const ls_plan *p, const ls_model *m, int *first)
@@ -135,7 +154,7 @@ static ls_status cut_by_replay(const ls_plan *p, const ls_model *m, int *first)
     ls_status st = cost && each ? LS_OK : ls_fail(LS_NO_MEMORY, "costs of %d units", n);
     if (st == LS_OK) st = ls_pipe_loss_waits(&c, ranks, &of.logits_in_forward);
     if (st == LS_OK) st = ls_model_unit_costs(m, &of, cost);
-    const double updates = UPDATE_OPERATIONS / (p->ddp.zero_stage > 0 ? p->size[LS_AXIS_DP] : 1);
+    const double updates = UPDATE_OPERATIONS / shards_of(p);
     for (int i = 0; i < n && st == LS_OK; i++) {
         each[i] = cost[i].forward;
         each[n + i] = cost[i].input;
@@ -151,7 +170,7 @@ static ls_status cut_by_replay(const ls_plan *p, const ls_model *m, int *first)
 }
 
 /* The units of this rank's stages, and where a loss is. */
-static ls_status keep_stages(const ls_plan *p, ls_parallel *out)
+static ls_status keep_stages(const ls_plan *p, const ls_model_config *mc, ls_parallel *out)
 {
     ls_mesh *m = &out->mesh;
     const ls_pipe_config c = ls_plan_pipe(p);
@@ -161,8 +180,12 @@ static ls_status keep_stages(const ls_plan *p, ls_parallel *out)
     int *number = calloc((size_t)chunks, sizeof *number);
     out->first_unit = calloc((size_t)stages + 1, sizeof *out->first_unit);
     ls_status st = number && out->first_unit ? LS_OK : ls_fail(LS_NO_MEMORY, "%d pipeline stages", stages);
-    if (st == LS_OK) st = ls_model_split(out->model, stages, p->split, p->nsplit, out->first_unit);
-    if (st == LS_OK && !p->split) st = cut_by_replay(p, out->model, out->first_unit);
+    ls_model *one = NULL;
+    const ls_place place = deciding_place(&out->model->place);
+    if (st == LS_OK) st = ls_model_create_at(mc, &place, &one);
+    if (st == LS_OK) st = ls_model_split(one, stages, p->split, p->nsplit, out->first_unit);
+    if (st == LS_OK && !p->split) st = cut_by_replay(p, one, out->first_unit);
+    ls_model_destroy(one);
     if (st == LS_OK) {
         ls_pipe_stages_of(&c, ranks, rank, number);
         st = ls_model_keep(out->model, stages, out->first_unit, number, chunks);
@@ -466,7 +489,7 @@ ls_status ls_parallelize(ls_world *w, const ls_plan *p, const ls_model_config *m
     LS_TRY(open_rings(p, out));
     const ls_place place = here_of(p, out);
     LS_TRY(ls_model_create_at(mc, &place, &out->model)); /* 2. what of the model is here */
-    LS_TRY(keep_stages(p, out));
+    LS_TRY(keep_stages(p, mc, out));
     LS_TRY(open_twins(out));
     if (ls_parallel_divides(out) && !ls_world_is_dry(w)) LS_TRY(ls_kept_create(ls_world_group(w), &out->kept));
     LS_TRY(ls_unit_ledger_open(&out->model->units, ls_world_ledger(w), &out->units));

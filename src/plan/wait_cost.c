@@ -1,6 +1,6 @@
-/* turns.c -- two measurements: ranks that are threads of this process and do nothing but wait for each other; and a
+/* wait_cost.c -- two measurements: ranks that are threads of this process and do nothing but wait for each other; and a
  * block that is read after others were, and again: the difference is what the second time found near by. */
-#include "plan/turns.h"
+#include "plan/wait_cost.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -40,18 +40,18 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static ls_status measure_refill(ls_turns *out)
+static ls_status measure_refill(ls_wait_cost *out)
 {
-    char *block = aligned_alloc(64, size_of(LS_TURN_SIZES - 1)), *others = aligned_alloc(64, OTHERS);
+    char *block = aligned_alloc(64, size_of(LS_WAIT_SIZES - 1)), *others = aligned_alloc(64, OTHERS);
     uint64_t sum = 0;
     if (!block || !others) {
         free(block);
         free(others);
-        return ls_fail(LS_NO_MEMORY, "%zu bytes to measure caches with", size_of(LS_TURN_SIZES - 1) + OTHERS);
+        return ls_fail(LS_NO_MEMORY, "%zu bytes to measure caches with", size_of(LS_WAIT_SIZES - 1) + OTHERS);
     }
-    memset(block, 1, size_of(LS_TURN_SIZES - 1));
+    memset(block, 1, size_of(LS_WAIT_SIZES - 1));
     memset(others, 1, OTHERS);
-    for (int i = 0; i < LS_TURN_SIZES; i++) {
+    for (int i = 0; i < LS_WAIT_SIZES; i++) {
         double lost[ROUNDS];
         for (int k = 0; k < ROUNDS; k++) {
             sum += read_all(others, OTHERS);
@@ -74,9 +74,9 @@ static ls_status measure_refill(ls_turns *out)
 enum { CALLS = 64, BATCHES = 11, VALUES = 512, BLOCK = 32 << 10, PASSES = 16 };
 enum { NO_CALL, COLL, MESSAGE, WAYS };
 
-typedef struct crowd {
+typedef struct oversubscribed {
     double s[WAYS][BATCHES]; /* rank 0's: of a call */
-} crowd;
+} oversubscribed;
 
 static ls_status exchange(ls_group *g, float *to, float *from)
 {
@@ -103,10 +103,10 @@ static ls_status time_calls(ls_group *g, int way, const char *block, double *s)
     return LS_OK;
 }
 
-static ls_status crowd_rank(ls_world *w, void *arg)
+static ls_status time_rank(ls_world *w, void *arg)
 {
-    crowd *c = arg, other;
-    crowd *mine = ls_world_rank(w) == 0 ? c : &other;
+    oversubscribed *c = arg, other;
+    oversubscribed *mine = ls_world_rank(w) == 0 ? c : &other;
     char *block = calloc(BLOCK, 1);
     ls_status st = block ? LS_OK : ls_fail(LS_NO_MEMORY, "%d bytes to compute with", BLOCK);
     for (int i = 0; i < BATCHES; i++)
@@ -116,13 +116,14 @@ static ls_status crowd_rank(ls_world *w, void *arg)
     return st;
 }
 
-/* What all cores did in the meantime, divided among the ranks. */
-static ls_status measure_waits(int ranks, double cores, ls_turns *out)
+/* What all cores did in the meantime, divided among the ranks. The latency of the collective itself is in it, and counts again
+ * in its price: a part of a microsecond. */
+static ls_status measure_waits(int ranks, double cores, ls_wait_cost *out)
 {
-    const int n = ranks < LS_TURN_RANKS ? ranks : LS_TURN_RANKS;
+    const int n = ranks < LS_WAIT_RANKS ? ranks : LS_WAIT_RANKS;
     const ls_world_opts o = { .transport = "shm", .arena_bytes = (size_t)4 << 20 };
-    crowd c;
-    LS_TRY(ls_world_threads(n, &o, crowd_rank, &c));
+    oversubscribed c;
+    LS_TRY(ls_world_threads(n, &o, time_rank, &c));
     for (int way = 0; way < WAYS; way++) qsort(c.s[way], BATCHES, sizeof *c.s[way], by_value);
     const double part = n > cores ? cores / n : 1, alone = c.s[NO_CALL][BATCHES / 2];
     out->coll_s = part * fmax(0, c.s[COLL][BATCHES / 2] - alone);
@@ -130,16 +131,16 @@ static ls_status measure_waits(int ranks, double cores, ls_turns *out)
     return LS_OK;
 }
 
-ls_status ls_turns_measure(int ranks, double cores, ls_turns *out)
+ls_status ls_wait_cost_measure(int ranks, double cores, ls_wait_cost *out)
 {
     LS_TRY(measure_refill(out));
     return measure_waits(ranks, cores, out);
 }
 
-double ls_turns_refill_s(const ls_turns *t, double bytes)
+double ls_wait_cost_refill_s(const ls_wait_cost *t, double bytes)
 {
     double below = 0, s_below = 0;
-    for (int i = 0; i < LS_TURN_SIZES; i++) {
+    for (int i = 0; i < LS_WAIT_SIZES; i++) {
         const double size = (double)size_of(i);
         if (bytes <= size) return s_below + (t->refill_s[i] - s_below) * (bytes - below) / (size - below);
         below = size;
