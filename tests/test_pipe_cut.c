@@ -377,14 +377,16 @@ static void ranks_with_unequal_parts_find_the_same_stages(void **state)
     static const struct { int cp, tp; int64_t vocab, tokens; } plans[] = { { 2, 1, 50257, 4096 }, { 1, 4, 50258, 64 } };
     for (size_t k = 0; k < COUNT(plans); k++) {
         const int size = 2 * plans[k].cp * plans[k].tp;
-        const ls_model_config mc = { .name = "gpt2", .lm = { .vocab_size = plans[k].vocab, .seq_len = 4096, .n_layer = 12,
-                                                              .n_head = 12, .d_model = 768, .tied = true } };
+        const ls_model_config mc = { .name = "gpt2",
+                                     .lm = { .vocab_size = plans[k].vocab, .seq_len = 4096, .n_layer = 12, .n_head = 12,
+                                             .d_model = 768, .tied = true } };
         int first = -1;
         for (int rank = 0; rank < size; rank++) {
-            const ls_plan p = { .size = { [LS_AXIS_PP] = 2, [LS_AXIS_DP] = 1, [LS_AXIS_EP] = 1, [LS_AXIS_CP] = plans[k].cp,
-                                          [LS_AXIS_TP] = plans[k].tp },
-                                .schedule = "1f1b", .context = plans[k].cp > 1 ? "ring" : NULL, .in_turn = plans[k].cp > 1,
-                                .micro_batch = 1, .micro_batches = 4, .tokens = plans[k].tokens };
+            const ls_plan p = { .size = { [LS_AXIS_PP] = 2, [LS_AXIS_DP] = 1, [LS_AXIS_EP] = 1,
+                                          [LS_AXIS_CP] = plans[k].cp, [LS_AXIS_TP] = plans[k].tp },
+                                .schedule = "1f1b", .context = plans[k].cp > 1 ? "ring" : NULL,
+                                .in_turn = plans[k].cp > 1, .micro_batch = 1, .micro_batches = 4,
+                                .tokens = plans[k].tokens };
             ls_world *w;
             ls_arena *arena;
             ls_parallel here;

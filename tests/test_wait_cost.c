@@ -87,8 +87,8 @@ static void caches_hold_so_much(void **state)
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) near(ls_wait_cost_refill_s(&costs, row[i].bytes), row[i].s);
 }
 
-/* A change of ranks on a core takes between a tenth of a microsecond and some milliseconds, if others use the core, too; more
- * data never come back sooner. */
+/* A change of ranks on a core takes between a tenth of a microsecond and some milliseconds, if others use the core;
+ * more data never come back sooner. */
 static void a_machine_is_measured(void **state)
 {
     (void)state;

@@ -29,8 +29,8 @@ typedef struct ls_stage_memory {
 #define LS_RESERVED_BYTES  2e9
 /* Logits of a micro-batch that GPipe's last stage keeps from forward on (ls_tape_logits_in_forward), at most. Longer
  * ones, and those that ranks of tp share, are made in backward; the tapes of all micro-batches in flight then have room
- * for a block of 256 rows and 4096 tokens of the vocabulary, which an evaluation needs. (LOGITS_BYTES, EVAL_ROWS and BLOCK of
- * tensor/op_linear_cross_entropy.c.) */
+ * for a block of 256 rows and 4096 tokens of the vocabulary, which an evaluation needs. (LOGITS_BYTES, EVAL_ROWS and
+ * BLOCK of tensor/op_linear_cross_entropy.c.) */
 #define LS_LOGITS_KEPT 0x1p26
 
 /* What all stages share: of a layer on a rank. */

@@ -188,7 +188,7 @@ static void on_op(void *arg, const ls_op_event *e)
         op->calls++;
         op->flops += e->flops;
         op->bytes += e->bytes;
-        *(compute > memory && !w->rates->measured ? &op->compute_s : &op->memory_s) += compute > memory ? compute : memory;
+        *(compute > memory ? &op->compute_s : &op->memory_s) += compute > memory ? compute : memory;
     }
     if (e->unit >= units->item && e->unit < units->item + units->n) wait_for(w, w->wanted[e->unit - units->item]);
     ls_step_item *last = w->to->n > 0 ? &w->to->item[w->to->n - 1] : NULL;
@@ -281,7 +281,7 @@ static void update(writer *w)
     op->calls = 1;
     op->flops = i->flops;
     op->bytes = i->bytes;
-    *(compute > memory ? &op->compute_s : &op->memory_s) = i->seconds;
+    *(compute > memory && !w->rates->measured ? &op->compute_s : &op->memory_s) = i->seconds;
 }
 
 /* Samples are read before the first operation; where in the step does not matter to its length. */

@@ -116,8 +116,8 @@ static ls_status time_rank(ls_world *w, void *arg)
     return st;
 }
 
-/* What all cores did in the meantime, divided among the ranks. The latency of the collective itself is in it, and counts again
- * in its price: a part of a microsecond. */
+/* What all cores did in the meantime, divided among the ranks. The latency of the collective itself is in it, and
+ * counts again in its price: a part of a microsecond. */
 static ls_status measure_waits(int ranks, double cores, ls_wait_cost *out)
 {
     const int n = ranks < LS_WAIT_RANKS ? ranks : LS_WAIT_RANKS;

@@ -16,8 +16,8 @@ typedef struct ls_wait_cost {
     double refill_s[LS_WAIT_SIZES]; /* until 64 KiB, 128 KiB, .. of its data are near again */
 } ls_wait_cost;
 
-/* On this machine, so many ranks on so many cores, whatever the transport of a run: ranks that are threads, in shared memory.
- * In some tenths of a second. LS_NO_MEMORY, and the failures of a
+/* On this machine, so many ranks on so many cores, whatever the transport of a run: ranks that are threads, in shared
+ * memory. In some tenths of a second. LS_NO_MEMORY, and the failures of a
  * world of threads. */
 ls_status ls_wait_cost_measure(int ranks, double cores, ls_wait_cost *out);
 /* For a rank that reads so many bytes between two waits: no more than its caches hold comes again. */

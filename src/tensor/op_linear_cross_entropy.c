@@ -35,9 +35,9 @@
  *
  * Each rank has the sum of the losses, and a dx that lacks what the other ranks' rows add.
  *
- * memory in the slab, released at once unless it is kept from forward: LOGITS_BYTES at most for the logits of the rows
- * at hand (or ROW_UNIT rows), and 32 bytes a row (40 where ranks share it); for bfloat16 also a block of dl and the rows
- * of dx. Sums over V and N are in double, in an order that depends on the shapes alone.
+ * memory in the slab, released at once unless it is kept from forward: LOGITS_BYTES at most for the logits of the
+ * rows at hand (or ROW_UNIT rows), and 32 bytes a row (40 where ranks share it); for bfloat16 also a block of dl and
+ * the rows of dx. Sums over V and N are in double, in an order that depends on the shapes alone.
  */
 #include <math.h>
 #include <string.h>

@@ -124,8 +124,8 @@ bool ls_parallel_divides(const ls_parallel *p)
 #define WORTH_IT 0.015 /* of a step: costs are not known better, and stages of equal cost have more even memory */
 
 /* The place whose costs decide, on every rank: parts of a vocabulary or of a sequence may differ from rank to rank, and
- * the ranks of a stage need the same one. The first rank has the larger part of a vocabulary, the last one of cp attends
- * to most keys. */
+ * the ranks of a stage need the same one. The first rank has the larger part of a vocabulary, the last one of cp
+ * attends to most keys. */
 static ls_place deciding_place(const ls_place *here)
 {
     ls_place one = ls_place_alone(here);
