@@ -374,11 +374,13 @@ static void every_rank_of_a_plan_finds_the_same_stages(void **state)
 static void ranks_with_unequal_parts_find_the_same_stages(void **state)
 {
     (void)state;
-    static const struct { int cp, tp; int64_t vocab, tokens; } plans[] = { { 2, 1, 50257, 4096 }, { 1, 4, 50258, 64 } };
+    static const struct { int cp, tp; int64_t vocab, tokens; } plans[] = {
+        { 2, 1, 50257, 1024 }, { 2, 1, 50257, 2048 }, { 2, 1, 50257, 4096 }, { 2, 1, 50257, 8192 }, { 1, 4, 258, 64 },
+    };
     for (size_t k = 0; k < COUNT(plans); k++) {
         const int size = 2 * plans[k].cp * plans[k].tp;
         const ls_model_config mc = { .name = "gpt2",
-                                     .lm = { .vocab_size = plans[k].vocab, .seq_len = 4096, .n_layer = 12, .n_head = 12,
+                                     .lm = { .vocab_size = plans[k].vocab, .seq_len = 8192, .n_layer = 12, .n_head = 12,
                                              .d_model = 768, .tied = true } };
         int first = -1;
         for (int rank = 0; rank < size; rank++) {

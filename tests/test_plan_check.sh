@@ -105,7 +105,7 @@ for layout in '-n 2' '-n 4 --parallel.tp 2 --parallel.sp true' '-n 2 --parallel.
     '-n 2 --zero.stage 1' '-n 2 --zero.stage 2' '-n 2 --zero.stage 3 --zero.copy rank' '-n 2 --zero.stage 3' \
     '-n 2 --parallel.ep 2 --model.name moe --model.n_experts 4 --model.top_k 2 --model.d_expert 64' '-n 2 --ranks-as threads' '-n 2 --train.numerics invariant' \
     '-n 4 --zero.stage 1 --zero.hsdp 2' '-n 4 --zero.stage 2 --zero.hsdp 2 --comm.transport tcp' '-n 4 --zero.stage 3 --zero.hsdp 2 --zero.copy rank' \
-    '-n 4 --parallel.tp 4' '-n 4 --parallel.cp 4 --parallel.context ulysses-ring' '-n 4 --parallel.tp 2 --parallel.order tp-dp' \
+    '-n 4 --parallel.tp 4' '-n 6 --parallel.pp 2 --parallel.cp 3 --train.seq_len 30' '-n 4 --parallel.cp 4 --parallel.context ulysses-ring' '-n 4 --parallel.tp 2 --parallel.order tp-dp' \
     '-n 2 --ddp.hook powersgd' '-n 2 --ddp.hook powersgd --ddp.powersgd_start 3' '-n 2 --ddp.hook powersgd --ddp.powersgd_start 2 --comm.transport tcp'; do
     # shellcheck disable=SC2086
     claim "$layout" run gpt.yaml $layout --predict
