@@ -94,9 +94,16 @@ model: { name: mlp, dims: [256, 512, 256, 10] }
 data: { name: synthetic }
 train: { steps: 60, global_batch: 8, eval_every: 0 }
 YAML
-rm -rf run
-claim 'four ranks on one core' timeout -k 5 100 taskset -c "$(taskset -cp $$ | sed 's/.*: //; s/[-,].*//')" "$lockstep" train busy.yaml -n 4 --run.dir run >train.out 2>&1
-explain run
+busy() {
+    rm -rf run
+    timeout -k 5 100 taskset -c "$(taskset -cp $$ | sed 's/.*: //; s/[-,].*//')" "$lockstep" train busy.yaml -n 4 --run.dir run >train.out 2>&1
+}
+claim 'four ranks on one core' busy
+for try in 1 2 3 4; do # rank 0's waits are looked at: if the scheduler lets it compute last in most steps, it has few
+    explain run
+    grep -q '^cause: oversubscribed' out && break
+    busy
+done
 claim 'oversubscribed cores' first '^cause: oversubscribed: rank 0 waits for [0-9.]+ % of a step, and collectives in memory take [0-9.e+]+ ms where '
 claim 'oversubscribed cores: what to do' prints '^  recommendation: have at most as many ranks and threads as cores'
 

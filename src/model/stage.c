@@ -85,7 +85,8 @@ static ls_status split_by_cost(const ls_model *m, int stages, int *first)
     looked *unit = calloc((size_t)n, sizeof *unit);
     double *before = calloc((size_t)n + 1, sizeof *before);
     division *d = calloc((size_t)(stages + 1) * (size_t)(n + 1), sizeof *d);
-    ls_status st = unit && before && d ? look(m, m->lm.seq_len, unit) : ls_fail(LS_NO_MEMORY, "%d stages of %d units", stages, n);
+    const int64_t fewest = fewest_tokens(m), tokens = m->lm.seq_len / fewest * fewest; /* what a run could have */
+    ls_status st = unit && before && d ? look(m, tokens, unit) : ls_fail(LS_NO_MEMORY, "%d stages of %d units", stages, n);
     if (st == LS_OK) {
         for (int i = 0; i < n; i++) before[i + 1] = before[i] + unit[i].flops;
         divide(before, n, stages, d);
