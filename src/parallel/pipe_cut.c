@@ -105,7 +105,7 @@ static ls_status move_one(search *s, int b, bool *better)
     return LS_OK;
 }
 
-/* Bounds a and b by one unit each, in all four ways. */
+/* Tries to move bound a and bound b by one unit each, up or down: four cuts. */
 static ls_status move_two(search *s, int a, int b, bool *better)
 {
     for (int way = 0; way < 4; way++) {

@@ -133,7 +133,7 @@ static bool asked(const ls_layout_query *q, const ls_layout *l)
 typedef struct stage_counts { int64_t p[LS_DIVISORS]; int n; } stage_counts;
 
 /* Nodes of the search whose groups of tp, cp and ep have l's parts inside a node of the cluster. Work and memory of a
- * layer are the same in all places. */
+ * layer do not depend on which parts these are. */
 static ls_status add_place(ls_search *s, ls_layout l, const stage_counts *legal, const ls_layer_work *work,
                            const ls_layer_memory *memory, ls_layouts *out)
 {
