@@ -4,6 +4,9 @@
  *                                     library overtakes is where gemm.c's limit belongs
  *   build/bench/bench_gemm gpt [M]    layers of GPT-2 (M tokens; all of 256, 1024, 4096): each way of the library, from
  *                                     which gemm_dnnl.c chooses
+ *   build/bench/bench_gemm few [M]    four layers of GPT-2, one after another, so that weights come from memory (M tokens;
+ *                                     all of 24 to 1024): the library beside the walks of gemm_few.c. Where the
+ *                                     library overtakes is where ls_gemm_few_takes ends
  *
  * with OMP_NUM_THREADS=1 and 2. Figures are comparable within a run only.
  */
@@ -13,7 +16,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "tensor/gemm.h"
+#include "tensor/gemm_few.h"
 #include "tensor/threads.h"
 
 #define REPS 15
@@ -168,8 +171,74 @@ static int gpt(int64_t only)
     return 0;
 }
 
+/* --- few tokens ------------------------------------------------------------------------------------ */
+
+enum { LAYERS = 4, WEIGHTS = 4, FEW_TOKENS = 128, FEW_MOST = 1024, FEW_REPS = 3 };
+static const struct { int64_t I, O; } weight_of[WEIGHTS] = { { 768, 2304 }, { 768, 768 }, { 768, 3072 }, { 3072, 768 } };
+static const char *const few_name[] = { "y", "dx", "dw" };
+
+static ls_gemm_call few_call(int what, int64_t M, int64_t I, int64_t O, float *x, float *w, float *y)
+{
+    if (what == 0) return (ls_gemm_call){ .m = M, .n = O, .k = I, .trans_b = true, .a = x, .b = w, .c = y };
+    if (what == 1) return (ls_gemm_call){ .m = M, .n = I, .k = O, .a = y, .b = w, .c = x };
+    return (ls_gemm_call){ .m = O, .n = I, .k = M, .trans_a = true, .add = true, .a = y, .b = x, .c = w };
+}
+
+/* All layers in micro-batches of M tokens, at least FEW_TOKENS together. GFLOP/s. */
+static double few_gflops(ls_gemm_library *l, ls_gemm_few *f, int what, int64_t M, float *x, float *(*w)[WEIGHTS], float *y)
+{
+    double flops = 0.0;
+    const uint64_t t0 = now_ns();
+    for (int64_t at = 0; at < FEW_TOKENS; at += M)
+        for (int i = 0; i < LAYERS * WEIGHTS; i++) {
+            const int layer = what == 0 ? i / WEIGHTS : LAYERS - 1 - i / WEIGHTS;
+            const int64_t I = weight_of[i % WEIGHTS].I, O = weight_of[i % WEIGHTS].O;
+            const ls_gemm_call c = few_call(what, M, I, O, x, w[layer][i % WEIGHTS], y);
+            if ((f ? ls_gemm_few_run(f, &c) : ls_gemm_library_run(l, &c)) < 0) return 0.0;
+            flops += 2.0 * (double)M * (double)I * (double)O;
+        }
+    return flops / (double)(now_ns() - t0);
+}
+
+static int few(int64_t only)
+{
+    static const int64_t tokens[] = { 24, 32, 48, 64, 80, 96, 128, 256, 384, 512, FEW_MOST };
+    float *x = filled(FEW_MOST * 3072), *y = filled(FEW_MOST * 3072), *w[LAYERS][WEIGHTS];
+    ls_gemm_library *l;
+    ls_gemm_few *f;
+    if (ls_gemm_library_open(&l) < 0 || ls_gemm_few_create(&f) < 0) return 1;
+    for (int i = 0; i < LAYERS * WEIGHTS; i++)
+        w[i / WEIGHTS][i % WEIGHTS] = filled(weight_of[i % WEIGHTS].I * weight_of[i % WEIGHTS].O);
+    printf("%6s", "M");
+    for (int what = 0; what < 3; what++) printf(" | %4s %8s %6s", few_name[what], ls_gemm_library_name(), "few");
+    printf("   GFLOP/s, medians of %d\n", FEW_REPS);
+    for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++) {
+        if (only && tokens[i] != only) continue;
+        printf("%6lld", (long long)tokens[i]);
+        for (int what = 0; what < 3; what++) {
+            double speed[2][FEW_REPS];
+            for (int r = -1; r < FEW_REPS; r++)
+                for (int own = 0; own < 2; own++) {
+                    const double now = few_gflops(l, own ? f : NULL, what, tokens[i], x, w, y);
+                    if (r >= 0) speed[own][r] = now;
+                }
+            for (int own = 0; own < 2; own++) qsort(speed[own], FEW_REPS, sizeof **speed, by_value);
+            printf(" |      %8.0f %6.0f", speed[0][FEW_REPS / 2], speed[1][FEW_REPS / 2]);
+        }
+        printf("\n");
+        fflush(stdout);
+    }
+    for (int i = 0; i < LAYERS * WEIGHTS; i++) free(w[i / WEIGHTS][i % WEIGHTS]);
+    free(x);
+    free(y);
+    ls_gemm_few_destroy(f);
+    ls_gemm_library_close(l);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
+    if (argc > 1 && strcmp(argv[1], "few") == 0) return few(argc > 2 ? atoll(argv[2]) : 0);
     if (argc > 1 && strcmp(argv[1], "gpt") == 0) return gpt(argc > 2 ? atoll(argv[2]) : 0);
     return small();
 }

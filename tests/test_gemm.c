@@ -15,6 +15,7 @@
 #include "base/compiler.h"
 #include "base/team.h"
 #include "tensor/gemm.h"
+#include "tensor/gemm_few.h"
 #include "tensor/gemm_tile.h"
 
 #define SLACK 64 /* floats after C that must stay as they are, and room to shift operands */
@@ -143,6 +144,99 @@ static void the_library_equals_the_plain_loop(void **state)
     assert_int_equal(ls_gemm_library_open(&l), LS_OK);
     check(NULL, l, ls_gemm_library_name());
     ls_gemm_library_close(l);
+}
+
+/* --- few tokens ----------------------------------------------------------------------- */
+
+/* Odd rests of everything that walks count in: 6 and 12 rows, 16 and 64 tokens, 32 columns, groups of 96, 128 terms, and
+ * more tokens than panels hold at a time. */
+static const struct { int64_t m, n, k; } few_sizes[] = {
+    { 1, 1, 1 },       { 17, 5, 9 },     { 16, 96, 16 },  { 33, 97, 40 },   { 48, 102, 17 },  { 63, 101, 128 },
+    { 64, 192, 129 },  { 80, 107, 300 }, { 100, 300, 65 }, { 129, 31, 257 }, { 300, 104, 520 }, { 70, 40, 4200 },
+    { 23, 97, 500 },   { 6, 33, 130 },
+};
+
+static void few_tokens_equal_the_plain_loop(void **state)
+{
+    (void)state;
+    const int before = ls_team_size();
+    int runs = 0;
+    for (int kernel = 0; ls_few_kernels[kernel]; kernel++)
+        for (int threads = 1; threads <= 3 && ls_few_kernels[kernel]->tile->supported(); threads += 2) {
+            ls_gemm_few *f;
+            ls_team_resize(threads);
+            assert_int_equal(ls_gemm_few_create(&f), LS_OK);
+            ls_gemm_few_use(f, ls_few_kernels[kernel]);
+            for (size_t s = 0; s < sizeof few_sizes / sizeof *few_sizes; s++)
+                for (int how = 0; how < 16; how++) {
+                    ls_gemm_call p = {
+                        .m = few_sizes[s].m, .n = few_sizes[s].n, .k = few_sizes[s].k,
+                        .trans_a = how & 1, .trans_b = how & 2, .add = how & 4,
+                    };
+                    matrices m = make(&p, integer);
+                    p.a = m.a;
+                    p.b = m.b;
+                    p.c = m.c;
+                    p.bias = how & 8 ? m.bias : NULL;
+                    reference(&p, &m);
+                    assert_int_equal(ls_gemm_few_can(&p), p.trans_a ? !p.trans_b && !p.bias : 1);
+                    if (ls_gemm_few_can(&p)) {
+                        assert_int_equal(ls_gemm_few_run(f, &p), LS_OK);
+                        runs++;
+                        for (int64_t i = 0; i < m.nc + SLACK; i++)
+                            if (m.c[i] != m.want[i])
+                                fail_msg("%s, %d threads, %lld x %lld x %lld, how %d: C[%lld] = %g, want %g",
+                                         ls_few_kernels[kernel]->tile->name, threads, (long long)p.m, (long long)p.n,
+                                         (long long)p.k, how, (long long)i, (double)m.c[i], (double)m.want[i]);
+                    }
+                    drop(&m);
+                }
+            ls_gemm_few_destroy(f);
+        }
+    ls_team_resize(before);
+    assert_int_equal(runs > 0, ls_gemm_few_can(&(ls_gemm_call){ .m = 64, .n = 64, .k = 64 }));
+}
+
+/* Sums over ascending k in one piece, y and dx have the bits of a tile's. */
+static void few_tokens_have_the_bits_of_tiles(void **state)
+{
+    (void)state;
+    ls_gemm *g;
+    ls_gemm_few *f;
+    assert_int_equal(ls_gemm_create(&g), LS_OK);
+    assert_int_equal(ls_gemm_few_create(&f), LS_OK);
+    for (int how = 0; how < 2; how++) {
+        ls_gemm_call p = { .m = 75, .n = 200, .k = 700, .trans_b = how };
+        matrices m = make(&p, fraction);
+        p.a = m.a;
+        p.b = m.b;
+        p.c = m.want;
+        assert_int_equal(ls_gemm_run_tiles(g, &p), LS_OK);
+        p.c = m.c;
+        if (ls_gemm_few_can(&p)) {
+            assert_int_equal(ls_gemm_few_run(f, &p), LS_OK);
+            assert_memory_equal(m.c, m.want, (size_t)m.nc * sizeof *m.c);
+        }
+        drop(&m);
+    }
+    ls_gemm_few_destroy(f);
+    ls_gemm_destroy(g);
+}
+
+/* The same product, until the number of tokens is too large for it. */
+static void few_tokens_are_taken_up_to_a_limit(void **state)
+{
+    (void)state;
+    const ls_gemm_call y = { .m = 64, .n = 768, .k = 768, .trans_b = true };
+    ls_gemm_call many = y, one = y, bf16 = y;
+    many.m = 4096;
+    one.m = 1;
+    bf16.in = LS_BF16;
+    assert_int_equal(ls_gemm_few_takes(&y), ls_gemm_few_can(&y));
+    assert_false(ls_gemm_few_takes(&many));
+    assert_false(ls_gemm_few_takes(&one));
+    assert_false(ls_gemm_few_can(&bf16));
+    if (ls_gemm_few_takes(&y)) assert_int_equal(ls_gemm_packed_bytes(&y), 0); /* weights are read as they lie */
 }
 
 /* --- bfloat16 ----------------------------------------------------------------------- */
@@ -338,7 +432,9 @@ static void products_in_pieces_equal_the_plain_loop(void **state)
         { 128, 1024, 300 }, { 100, 4096, 40 },
     };
     ls_gemm *g;
+    ls_gemm_library *l;
     assert_int_equal(ls_gemm_create(&g), LS_OK);
+    assert_int_equal(ls_gemm_library_open(&l), LS_OK);
     for (size_t s = 0; s < sizeof size / sizeof *size; s++)
         for (int how = 0; how < 16; how++) {
             ls_gemm_call p = {
@@ -354,13 +450,14 @@ static void products_in_pieces_equal_the_plain_loop(void **state)
             p.b = m.b;
             p.c = m.c;
             reference(&p, &m);
-            assert_int_equal(ls_gemm_run(g, &p), LS_OK);
+            assert_int_equal(ls_gemm_library_run(l, &p), LS_OK);
             for (int64_t i = 0; i < m.nc + SLACK; i++)
                 if (m.c[i] != m.want[i])
                     fail_msg("%lld x %lld x %lld, how %d: C[%lld] = %g, want %g", (long long)p.m, (long long)p.n,
                              (long long)p.k, how, (long long)i, (double)m.c[i], (double)m.want[i]);
             drop(&m);
         }
+    ls_gemm_library_close(l);
     ls_gemm_destroy(g);
 }
 
@@ -623,6 +720,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_tile_kernel_equals_the_plain_loop),
         cmocka_unit_test(the_library_equals_the_plain_loop),
+        cmocka_unit_test(few_tokens_equal_the_plain_loop),
+        cmocka_unit_test(few_tokens_have_the_bits_of_tiles),
+        cmocka_unit_test(few_tokens_are_taken_up_to_a_limit),
         cmocka_unit_test(bf16_equals_the_plain_loop_rounded_once),
         cmocka_unit_test(bf16_sums_are_in_float),
         cmocka_unit_test(every_way_of_the_library_equals_the_plain_loop),

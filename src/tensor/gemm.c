@@ -5,6 +5,7 @@
 
 #include "base/compiler.h"
 #include "tensor/element.h"
+#include "tensor/gemm_few.h"
 #include "tensor/gemm_tile.h"
 #include "tensor/threads.h"
 
@@ -19,6 +20,7 @@ struct ls_gemm {
     int64_t panel_k;
     float *wide;              /* owned; float copies of parts of bfloat16 matrices */
     int64_t wide_count;
+    ls_gemm_few *few;         /* owned; NULL before the first product of few tokens */
     ls_gemm_library *library; /* owned; NULL before the first large product */
 };
 
@@ -34,6 +36,7 @@ void ls_gemm_destroy(ls_gemm *g)
 {
     if (!g) return;
     ls_gemm_library_close(g->library);
+    ls_gemm_few_destroy(g->few);
     free(g->panel);
     free(g->wide);
     free(g);
@@ -117,9 +120,16 @@ ls_status ls_gemm_run_tiles(ls_gemm *g, const ls_gemm_call *p)
 #define ALWAYS_TILES 0
 #endif
 
+static bool is_small(const ls_gemm_call *c, const ls_gemm_tile *by) { return 2 * c->m * c->n * c->k <= by->most_flops; }
+
 static ls_status run_float(ls_gemm *g, const ls_gemm_call *call)
 {
-    if (ALWAYS_TILES || 2 * call->m * call->n * call->k <= g->tile->most_flops) return ls_gemm_run_tiles(g, call);
+    if (is_small(call, g->tile)) return ls_gemm_run_tiles(g, call);
+    if (ls_gemm_few_takes(call)) {
+        if (!g->few) LS_TRY(ls_gemm_few_create(&g->few));
+        return ls_gemm_few_run(g->few, call);
+    }
+    if (ALWAYS_TILES) return ls_gemm_run_tiles(g, call);
     if (!g->library) LS_TRY(ls_gemm_library_open(&g->library));
     return ls_gemm_library_run(g->library, call);
 }
@@ -217,6 +227,7 @@ size_t ls_gemm_packed_bytes(const ls_gemm_call *c)
     const int64_t small = c->in == LS_BF16 ? BF16_FLOPS : ls_gemm_tile_best()->most_flops;
     if (ALWAYS_TILES || c->m == 1 || c->trans_a || 2 * c->m * c->n * c->k <= small) return 0;
     if ((c->in == LS_BF16 && !ls_gemm_library_has_bf16()) || !ls_gemm_library_packs(c)) return 0;
+    if (ls_gemm_few_takes(c)) return 0;
     const size_t k = (size_t)(c->k + PACKED_UNIT - 1) / PACKED_UNIT, n = (size_t)(c->n + PACKED_UNIT - 1) / PACKED_UNIT;
     return k * n * PACKED_UNIT * PACKED_UNIT * (c->in == LS_BF16 ? sizeof(uint16_t) : sizeof(float));
 }
