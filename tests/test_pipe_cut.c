@@ -207,7 +207,7 @@ static void finds_the_best_cut(void **state)
                         even(stages, first);
                         all[stages] = UNITS;
                         assert_done(ls_pipe_step_of(&c, ranks, &u.u, first, &before));
-                        assert_done(ls_pipe_cut(&c, ranks, &u.u, 0.0, first, &step));
+                        assert_done(ls_pipe_cut(&c, ranks, &u.u, NULL, 0.0, first, &step));
                         assert_true(step <= before);
                         assert_true(fabs(step - step_of(&g, &u.u, first)) < 1e-9 * step);
                         const double least = best_of(&g, &u.u, all, 1);
@@ -236,12 +236,12 @@ static void takes_a_layer_from_the_last_stage_of_1f1b(void **state)
     u.forward[0] = u.input[0] = u.weight[0] = u.forward[UNITS - 1] = 0.0;
     assert_done(ls_pipe_step_of(&c, 2, &u.u, first, &step));
     assert_true(fabs(step - 137.4) < 1e-9);
-    assert_done(ls_pipe_cut(&c, 2, &u.u, 0.0, first, &step));
+    assert_done(ls_pipe_cut(&c, 2, &u.u, NULL, 0.0, first, &step));
     assert_int_equal(first[1], 10); /* the embedding and 9 layers */
     assert_true(fabs(step - 131.7) < 1e-9);
     for (int k = 0; k < 2; k++) { /* it is 4.15 % shorter than with 8 layers */
         first[1] = 9;
-        assert_done(ls_pipe_cut(&c, 2, &u.u, k ? 0.042 : 0.041, first, &step));
+        assert_done(ls_pipe_cut(&c, 2, &u.u, NULL, k ? 0.042 : 0.041, first, &step));
         assert_int_equal(first[1], k ? 9 : 10);
         assert_true(fabs(step - (k ? 137.4 : 131.7)) < 1e-9);
     }
@@ -257,7 +257,7 @@ static void a_cut_that_is_no_better_is_not_taken(void **state)
     for (int at = 1; at < UNITS; at++) {
         int first[3] = { 0, at, UNITS };
         assert_done(ls_pipe_step_of(&c, 2, &u.u, first, &step));
-        assert_done(ls_pipe_cut(&c, 2, &u.u, 0.0, first, &again));
+        assert_done(ls_pipe_cut(&c, 2, &u.u, NULL, 0.0, first, &again));
         assert_int_equal(first[1], at);
         assert_true(step >= again && step < again * (1.0 + 1e-9));
     }
@@ -277,7 +277,7 @@ static void moves_bounds_where_there_is_too_much_to_replay(void **state)
         gpt2(&u, 5.45, 0.1);
         even(4, first);
         assert_done(ls_pipe_step_of(&c, 4, &u.u, first, &before));
-        assert_done(ls_pipe_cut(&c, 4, &u.u, 0.0, first, &step));
+        assert_done(ls_pipe_cut(&c, 4, &u.u, NULL, 0.0, first, &step));
         for (at[1] = 1; at[1] <= UNITS - 3; at[1]++)
             for (at[2] = at[1] + 1; at[2] <= UNITS - 2; at[2]++)
                 for (at[3] = at[2] + 1; at[3] <= UNITS - 1; at[3]++) {
@@ -288,6 +288,126 @@ static void moves_bounds_where_there_is_too_much_to_replay(void **state)
         assert_true(one >= step * (1.0 - 1e-9) && one <= step * (1.0 + 1e-9) && step < 0.9 * before);
         if (step > 1.01 * best) fail_msg("%s: %g, and the best is %g", names[k], step, best);
     }
+}
+
+/* --- a limit of memory --------------------------------------------------------------------------------- */
+
+/* A rank needs the sum of its stages' units. */
+typedef struct needs {
+    const ls_pipe_program *g;
+    size_t of[UNITS];
+    int asked;
+} needs;
+
+static ls_status need_of(void *arg, const int *first, size_t *bytes)
+{
+    needs *n = arg;
+    size_t rank[RANKS] = { 0 };
+    *bytes = 0;
+    n->asked++;
+    for (int i = 0; i < n->g->shape.ranks * n->g->shape.chunks; i++)
+        for (int u = first[i]; u < first[i + 1]; u++)
+            rank[ls_pipe_place_rank(n->g->placement, n->g->shape.ranks, i)] += n->of[u];
+    for (int r = 0; r < n->g->shape.ranks; r++) *bytes = rank[r] > *bytes ? rank[r] : *bytes;
+    return LS_OK;
+}
+
+/* Of all cuts the one with least above the limit, and of those the fastest. */
+static void best_within(needs *n, const ls_pipe_units *u, size_t limit, int *first, int from, size_t *above, double *step)
+{
+    const int stages = n->g->shape.ranks * n->g->shape.chunks;
+    if (from == stages) {
+        size_t bytes;
+        assert_done(need_of(n, first, &bytes));
+        const size_t over = bytes > limit ? bytes - limit : 0;
+        const double takes = step_of(n->g, u, first);
+        if (over < *above || (over == *above && takes < *step)) *above = over, *step = takes;
+        return;
+    }
+    for (int at = first[from - 1] + 1; at <= u->n - (stages - from); at++) {
+        first[from] = at;
+        best_within(n, u, limit, first, from + 1, above, step);
+    }
+}
+
+static void takes_the_fastest_cut_that_fits(void **state)
+{
+    (void)state;
+    uint64_t x = 3;
+    int tried = 0, slower = 0, none = 0;
+    for (int k = 0; ls_pipe_schedules[k]; k++)
+        for (int ranks = 2; ranks <= 4; ranks++)
+            for (size_t limit = 300; limit <= 1300; limit += 100) {
+                ls_pipe_program g;
+                ls_pipe_config c;
+                costs u;
+                needs n = { .g = &g };
+                int first[STAGES + 1] = { 0 }, all[STAGES + 1] = { 0 };
+                const ls_pipe_memory memory = { limit, need_of, &n };
+                make(ls_pipe_schedules[k]->name, ranks, 5, &g, &c);
+                const int stages = ranks * g.shape.chunks;
+                all[stages] = UNITS;
+                any(&u, &x);
+                for (int i = 0; i < UNITS; i++) n.of[i] = 50 + (size_t)(100 * random01(&x));
+                even(stages, first);
+                if (stages <= 4) {
+                    double step, best = INFINITY, free_step = best_of(&g, &u.u, all, 1);
+                    size_t bytes, above = SIZE_MAX;
+                    assert_done(ls_pipe_cut(&c, ranks, &u.u, &memory, 0.0, first, &step));
+                    assert_true(fabs(step - step_of(&g, &u.u, first)) < 1e-9 * step);
+                    assert_done(need_of(&n, first, &bytes));
+                    best_within(&n, &u.u, limit, all, 1, &above, &best);
+                    if ((bytes > limit ? bytes - limit : 0) != above || fabs(step - best) > 1e-9 * best)
+                        fail_msg("%s, %d ranks, limit %zu: needs %zu and takes %g; the best is %zu above the limit and takes %g",
+                                 c.schedule, ranks, limit, bytes, step, above, best);
+                    tried++;
+                    slower += above == 0 && best > free_step * (1.0 + 1e-9);
+                    none += above > 0;
+                }
+                ls_pipe_program_free(&g);
+            }
+    assert_true(tried > 60 && slower > 10 && none > 10);
+}
+
+/* `least` is about cuts that fit alike: one that does not fit is left for any that does, and one that fits is not left
+ * for a step that is hardly shorter. What a slower cut needs is not asked once one fits. */
+static void a_cut_that_does_not_fit_is_left_for_a_slower_one(void **state)
+{
+    (void)state;
+    costs u;
+    ls_pipe_program g;
+    ls_pipe_config c;
+    double step;
+    make("1f1b", 2, 4, &g, &c);
+    gpt2(&u, 5.45, 0.0);
+    u.forward[0] = u.input[0] = u.weight[0] = u.forward[UNITS - 1] = 0.0;
+    needs n = { .g = &g };
+    for (int i = 0; i < UNITS; i++) n.of[i] = 10;
+    const struct { size_t limit; int from, want; } row[] = {
+        { 200, 9, 10 }, /* all cuts fit: as without a limit */
+        { 90, 10, 9 },  /* 10 units are too many, and 9 are the next fastest */
+        { 90, 9, 9 },
+        { 70, 10, 7 },  /* only equal halves fit */
+        { 60, 10, 7 },  /* none fits: the one that needs least */
+    };
+    for (size_t i = 0; i < COUNT(row); i++) {
+        const ls_pipe_memory memory = { row[i].limit, need_of, &n };
+        int first[3] = { 0, row[i].from, UNITS };
+        assert_done(ls_pipe_cut(&c, 2, &u.u, &memory, 0.0, first, &step));
+        if (first[1] != row[i].want) fail_msg("row %zu: %d units in the first stage, expected %d", i, first[1], row[i].want);
+    }
+    for (int k = 0; k < 2; k++) { /* 4.15 % shorter with 10 units than with 9: worth it, unless 5 % are asked for */
+        const ls_pipe_memory memory = { 100, need_of, &n };
+        int first[3] = { 0, 9, UNITS };
+        assert_done(ls_pipe_cut(&c, 2, &u.u, &memory, k ? 0.05 : 0.04, first, &step));
+        assert_int_equal(first[1], k ? 9 : 10);
+    }
+    const ls_pipe_memory memory = { 200, need_of, &n };
+    int first[3] = { 0, 10, UNITS };
+    n.asked = 0;
+    assert_done(ls_pipe_cut(&c, 2, &u.u, &memory, 0.0, first, &step));
+    assert_int_equal(n.asked, 1);
+    ls_pipe_program_free(&g);
 }
 
 static void the_loss_waits_in_gpipe_alone(void **state)
@@ -412,6 +532,8 @@ int main(void)
         cmocka_unit_test(takes_a_layer_from_the_last_stage_of_1f1b),
         cmocka_unit_test(a_cut_that_is_no_better_is_not_taken),
         cmocka_unit_test(moves_bounds_where_there_is_too_much_to_replay),
+        cmocka_unit_test(takes_the_fastest_cut_that_fits),
+        cmocka_unit_test(a_cut_that_does_not_fit_is_left_for_a_slower_one),
         cmocka_unit_test(the_loss_waits_in_gpipe_alone),
         cmocka_unit_test(costs_are_those_of_the_products),
         cmocka_unit_test(every_rank_of_a_plan_finds_the_same_stages),

@@ -57,6 +57,46 @@ assert held == [4 * (20 * 30 + 30), 4 * (30 * 7 + 7)], held
 PY
 }
 if have_python; then claim 'memory.json: the plan was right, to the byte' as_planned; fi
+# --- pipeline stages that fit -----------------------------------------------------------------------------------
+# A head of 2048 columns: the shortest step has four of six layers in the first stage, which takes 10.5 MiB; three take 9.1.
+seq 1 4000 >numbers.txt
+cat >stages.yaml <<YAML
+model: { name: gpt2, n_layer: 6, n_head: 4, d_model: 64, vocab_size: 2048, seq_len: 64, tied: false }
+data: { name: numbers.txt, tokenizer: char }
+train: { steps: 3, global_batch: 8, micro_batch: 1, seed: 7 }
+parallel: { pp: 2 }
+YAML
+said='^pipeline: 3,3 layers per stage, the fastest cut that fits memory\.limit: a rank needs up to 9\.1 MiB, and with the shortest step 10\.5 MiB; 9\.5 MiB per rank are allowed$'
+staged() { # flags...: exit status, and out
+    timeout -k 5 100 "$lockstep" train stages.yaml -n 2 "$@" >out 2>err
+    code=$?
+}
+staged --dry-run --memory.limit 19MiB
+claim 'stages: a dry run says that the cut is another one' prints "$said"
+claim 'stages: and plans that one' prints '^2 ranks: 18\.27 MiB of 19\.00 MiB available$'
+staged --dry-run --memory.limit 21MiB
+claim 'stages: not where the shortest step fits' prints '^2 ranks: 20\.94 MiB of 21\.00 MiB available$'
+claim 'stages: of which there is nothing to say' awk '/^pipeline/ { n++ } END { exit n > 0 }' out
+staged --memory.limit 21MiB --run.dir shortest
+shortest=$(grep -o 'digest=.*' out)
+for ranks_as in processes threads; do
+    staged --memory.limit 19MiB --ranks-as $ranks_as --run.dir "fits-$ranks_as"
+    claim "stages, $ranks_as: a run that fits with another cut is not refused" ends_with 0
+    claim "stages, $ranks_as: its log says so" prints "$said"
+    claim "stages, $ranks_as: and the model is the same" test "$(grep -o 'digest=.*' out)" = "$shortest"
+    if have_python; then
+        claim "stages, $ranks_as: with the memory that was planned" python3 -c "
+import json
+kinds = json.load(open('fits-$ranks_as/memory.json'))
+assert all(k['planned'] == k['peak'] for k in kinds.values()) and kinds['total']['peak'] <= 9.5 * 2**20, kinds"
+    fi
+done
+timeout 100 "$lockstep" explain stages.yaml -n 2 --memory.limit 19MiB --json >out
+claim 'stages: `explain` knows the cut' grep -q '"total":9577664' <(tr -d ' \n' <out)
+staged --memory.limit 18MiB
+claim 'stages: none fits: exit 71' ends_with 71
+claim 'stages: with what the shortest step needs' grep -qE 'error\[no-memory\]: 2 ranks on this machine need 20\.9 MiB, but 18\.0 MiB' err
+
 # --- a rank of several nodes -----------------------------------------------------------------------
 # What all nodes gather is packed in a place of its own: a rank needs more than on one node, and checks before it joins.
 large=(--model.dims 3000,3000,10 --zero.stage 1)

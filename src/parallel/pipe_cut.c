@@ -24,6 +24,9 @@ typedef struct search {
     int *first;        /* borrowed: the best so far */
     int *tried;        /* owned: [stages + 1] */
     double step;       /* of `first` */
+    const ls_pipe_memory *memory; /* borrowed; NULL: no limit */
+    size_t above;      /* bytes that the rank with most needs above the limit, with `first` */
+    bool better;       /* `first` has changed since this was cleared */
     int64_t actions;   /* of a replay */
     int64_t left;      /* actions that may still be replayed */
 } search;
@@ -68,6 +71,17 @@ static ls_status measure(search *s, const int *first, double *step)
     return LS_OK;
 }
 
+/* Bytes above the limit. */
+static ls_status over_limit(const search *s, const int *first, size_t *above)
+{
+    size_t bytes;
+    *above = 0;
+    if (!s->memory) return LS_OK;
+    LS_TRY(s->memory->need(s->memory->arg, first, &bytes));
+    if (bytes > s->memory->limit) *above = bytes - s->memory->limit;
+    return LS_OK;
+}
+
 /* Whether s->tried is a cut, and one that may still be replayed. */
 static bool may_try(const search *s)
 {
@@ -77,64 +91,69 @@ static bool may_try(const search *s)
     return true;
 }
 
-/* Takes s->tried if it is better. */
-static ls_status try_it(search *s, bool *better)
+/* Takes s->tried if it is better: memory first. What it needs is asked only if that can matter. */
+static ls_status try_it(search *s)
 {
     double step;
+    size_t above;
     if (!may_try(s)) return LS_OK;
     LS_TRY(measure(s, s->tried, &step));
-    if (step >= s->step * SHORTER) return LS_OK;
+    const bool shorter = step < s->step * SHORTER;
+    if (s->above == 0 && !shorter) return LS_OK;
+    LS_TRY(over_limit(s, s->tried, &above));
+    if (above > s->above || (above == s->above && !shorter)) return LS_OK;
     memcpy(s->first, s->tried, ((size_t)s->stages + 1) * sizeof *s->first);
     s->step = step;
-    *better = true;
+    s->above = above;
+    s->better = true;
     return LS_OK;
 }
 
 static void begin_trial(search *s) { memcpy(s->tried, s->first, ((size_t)s->stages + 1) * sizeof *s->tried); }
 
 /* Every place of bound b between its neighbours. */
-static ls_status move_one(search *s, int b, bool *better)
+static ls_status move_one(search *s, int b)
 {
     const int end = s->first[b + 1];
     for (int at = s->first[b - 1] + 1; at < end; at++) {
         begin_trial(s);
         if (s->tried[b] == at) continue;
         s->tried[b] = at;
-        LS_TRY(try_it(s, better));
+        LS_TRY(try_it(s));
     }
     return LS_OK;
 }
 
 /* Tries to move bound a and bound b by one unit each, up or down: four cuts. */
-static ls_status move_two(search *s, int a, int b, bool *better)
+static ls_status move_two(search *s, int a, int b)
 {
     for (int way = 0; way < 4; way++) {
         begin_trial(s);
         s->tried[a] += way & 1 ? 1 : -1;
         s->tried[b] += way & 2 ? 1 : -1;
-        LS_TRY(try_it(s, better));
+        LS_TRY(try_it(s));
     }
     return LS_OK;
 }
 
 static ls_status improve(search *s)
 {
-    for (bool better = true; better;) {
-        better = false;
-        for (int b = 1; b < s->stages; b++) LS_TRY(move_one(s, b, &better));
-        for (int a = 1; a < s->stages && !better; a++)
-            for (int b = a + 1; b < s->stages; b++) LS_TRY(move_two(s, a, b, &better));
-    }
+    do {
+        s->better = false;
+        for (int b = 1; b < s->stages; b++) LS_TRY(move_one(s, b));
+        for (int a = 1; a < s->stages && !s->better; a++)
+            for (int b = a + 1; b < s->stages; b++) LS_TRY(move_two(s, a, b));
+    } while (s->better);
     return LS_OK;
 }
 
 /* All cuts: those of the bounds from b on. */
-static ls_status try_all(search *s, int b, bool *better)
+static ls_status try_all(search *s, int b)
 {
-    if (b == s->stages) return try_it(s, better);
+    if (b == s->stages) return try_it(s);
     for (int at = s->tried[b - 1] + 1; at <= s->u->n - (s->stages - b); at++) {
         s->tried[b] = at;
-        LS_TRY(try_all(s, b + 1, better));
+        LS_TRY(try_all(s, b + 1));
     }
     return LS_OK;
 }
@@ -149,10 +168,9 @@ static bool all_fit(const search *s)
 
 static ls_status shorten(search *s)
 {
-    bool better;
     if (!all_fit(s)) return improve(s);
     begin_trial(s);
-    return try_all(s, 1, &better);
+    return try_all(s, 1);
 }
 
 /* --- a program to replay --------------------------------------------------------------------------- */
@@ -166,15 +184,15 @@ static ls_status make_program(const ls_pipe_config *c, int ranks, ls_pipe_progra
     return ls_pipe_program_make(out, c->micro_batches);
 }
 
-static ls_status begin(search *s, const ls_pipe_config *c, int ranks, const ls_pipe_units *u, int *first)
+static ls_status begin(search *s, const ls_pipe_config *c, int ranks, const ls_pipe_units *u)
 {
-    *s = (search){ .u = u, .first = first, .left = MOST_REPLAYED };
+    *s = (search){ .u = u, .left = MOST_REPLAYED };
     LS_TRY(make_program(c, ranks, &s->program));
     s->stages = ranks * s->program.shape.chunks;
     for (int r = 0; r < ranks; r++) s->actions += s->program.list[r].n;
     s->time = calloc(3 * (size_t)s->stages + (size_t)ranks, sizeof *s->time);
     s->tried = calloc((size_t)s->stages + 1, sizeof *s->tried);
-    return s->time && s->tried ? measure(s, first, &s->step) : ls_fail(LS_NO_MEMORY, "%d pipeline stages", s->stages);
+    return s->time && s->tried ? LS_OK : ls_fail(LS_NO_MEMORY, "%d pipeline stages", s->stages);
 }
 
 static void end(search *s)
@@ -187,29 +205,41 @@ static void end(search *s)
 ls_status ls_pipe_step_of(const ls_pipe_config *c, int ranks, const ls_pipe_units *u, const int *first, double *step)
 {
     search s;
-    const ls_status st = begin(&s, c, ranks, u, (int *)first);
-    *step = s.step;
+    ls_status st = begin(&s, c, ranks, u);
+    if (st == LS_OK) st = measure(&s, first, step);
     end(&s);
     return st;
 }
 
-ls_status ls_pipe_cut(const ls_pipe_config *c, int ranks, const ls_pipe_units *u, double least, int *first,
-                      double *step)
+/* From the cut s->first on; the one that was given stays unless the step gets shorter by `least` of it. */
+static ls_status search_from(search *s, double least)
+{
+    const size_t nbytes = ((size_t)s->stages + 1) * sizeof *s->first;
+    LS_TRY(measure(s, s->first, &s->step));
+    LS_TRY(over_limit(s, s->first, &s->above));
+    const double before = s->step;
+    const size_t above = s->above;
+    int *given = malloc(nbytes);
+    if (!given) return ls_fail(LS_NO_MEMORY, "%d pipeline stages", s->stages);
+    memcpy(given, s->first, nbytes);
+    const ls_status st = shorten(s);
+    if (st == LS_OK && s->above == above && s->step >= before * (1.0 - least)) {
+        memcpy(s->first, given, nbytes);
+        s->step = before;
+    }
+    free(given);
+    return st;
+}
+
+ls_status ls_pipe_cut(const ls_pipe_config *c, int ranks, const ls_pipe_units *u, const ls_pipe_memory *memory,
+                      double least, int *first, double *step)
 {
     search s;
-    ls_status st = begin(&s, c, ranks, u, first);
-    const double before = s.step;
-    const size_t nbytes = ((size_t)s.stages + 1) * sizeof *first;
-    int *given = st == LS_OK ? malloc(nbytes) : NULL;
-    if (st == LS_OK && !given) st = ls_fail(LS_NO_MEMORY, "%d pipeline stages", s.stages);
-    if (given) memcpy(given, first, nbytes);
-    if (st == LS_OK) st = shorten(&s);
-    if (st == LS_OK && s.step >= before * (1.0 - least)) {
-        memcpy(first, given, nbytes);
-        s.step = before;
-    }
+    ls_status st = begin(&s, c, ranks, u);
+    s.first = first;
+    s.memory = memory;
+    if (st == LS_OK) st = search_from(&s, least);
     if (step) *step = s.step;
-    free(given);
     end(&s);
     return st;
 }

@@ -8,6 +8,7 @@
 #include "parallel/strategy.h"
 #include "train/dry.h"
 #include "train/explain_zero.h"
+#include "train/memory_stages.h"
 
 /* --- groups ---------------------------------------------------------------------------------------------- */
 
@@ -187,6 +188,7 @@ ls_status ls_explain_layout_make(const ls_train_config *c, const ls_model_config
                                  const int *node, ls_explain_layout *out)
 {
     ls_train_config settled;
+    ls_memory_stages fitted;
     *out = (ls_explain_layout){ .size = size };
     LS_TRY(ls_traffic_is_known(c, size));
     LS_TRY(ls_train_config_check(c, size));
@@ -203,7 +205,9 @@ ls_status ls_explain_layout_make(const ls_train_config *c, const ls_model_config
     out->node = calloc((size_t)size, sizeof *out->node);
     if (!out->rank || !out->node) return ls_fail(LS_NO_MEMORY, "what %d ranks do", size);
     LS_TRY(place(nodes, node, out));
-    for (int r = 0; r < size; r++) LS_TRY(make_rank(&settled, mc, r, out));
+    if (out->nnodes == 1) LS_TRY(ls_memory_stages_fit(&settled, mc, size, &fitted));
+    else fitted.c = settled;
+    for (int r = 0; r < size; r++) LS_TRY(make_rank(&fitted.c, mc, r, out));
     const int64_t all = ls_model_count(mc); /* 0: the model has no formula, and is whole on each rank */
     out->parameters = all > 0 ? (uint64_t)all : out->rank[0].dense.whole;
     return LS_OK;

@@ -155,6 +155,7 @@ static void announce(ls_trainer *t)
     if (strcmp(c->train.pack_weights, "always") == 0 && t->plan.packed == 0)
         ls_say("packed weights: none. train.pack_weights is always, but on this processor the library packs no weight of this "
                "model in %s", c->train.dtype);
+    if (*t->fit.said) ls_say("%s", t->fit.said);
     ls_say("peak: %s", t->watch.peak.text);
     if (announce_experts(t) < 0) ls_log(LS_LOG_WARN, "%s", ls_last_error());
     ls_say("run folder: %s", t->run_dir);

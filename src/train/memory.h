@@ -34,6 +34,10 @@ ls_status ls_memory_plan_make(const ls_train_config *c, const ls_model_config *m
 ls_status ls_memory_plan_on(const ls_train_config *c, const ls_model_config *mc, int rank, int size, const int *node,
                             ls_memory_plan *out);
 
+/* The plan of the rank that takes the most: of rank 0, or with pipeline stages of the first rank of the largest one. */
+ls_status ls_memory_plan_largest(const ls_train_config *c, const ls_model_config *mc, int size, int *rank,
+                                 ls_memory_plan *most);
+
 /* world_arena of each rank's plan, all on one node: [size]. A rank that has memory for all of them needs more. */
 ls_status ls_memory_plan_arenas(const ls_train_config *c, const ls_model_config *mc, int size, size_t *arena);
 

@@ -8,7 +8,6 @@
 #include "group/link.h"
 #include "lockstep/ckpt.h"
 #include "nn/unit_ledger.h"
-#include "parallel/pipe_cut.h"
 
 /* --- 3. who keeps replicas in step ------------------------------------------------------------------- */
 
@@ -142,8 +141,8 @@ static double shards_of(const ls_plan *p)
     return p->ddp.zero_stage > 0 ? (double)all / (p->hsdp > 1 ? p->hsdp : 1) : 1.0;
 }
 
-/* Moves the bounds of stages of equal cost so that the replayed step is short. */
-static ls_status cut_by_replay(const ls_plan *p, const ls_model *m, int *first)
+/* Moves the bounds of stages of equal cost so that the replayed step is short; `memory` NULL: not limited. */
+static ls_status cut_by_replay(const ls_plan *p, const ls_model *m, const ls_pipe_memory *memory, int *first)
 {
     const ls_pipe_config c = ls_plan_pipe(p);
     const int n = m->units.n, ranks = p->size[LS_AXIS_PP];
@@ -163,10 +162,22 @@ static ls_status cut_by_replay(const ls_plan *p, const ls_model *m, int *first)
     }
     ls_pipe_units units = { n, each, each + n, each + 2 * n, each + 3 * n, 0.0 };
     for (int i = 0; i < m->units.nroot; i++) units.root += updates * (double)ls_tensor_count(&m->params.item[i].t);
-    if (st == LS_OK) st = ls_pipe_cut(&c, ranks, &units, WORTH_IT, first, NULL);
+    if (st == LS_OK) st = ls_pipe_cut(&c, ranks, &units, memory, WORTH_IT, first, NULL);
     free(cost);
     free(each);
     return st < 0 ? ls_while(st, "cutting the model into pipeline stages") : LS_OK;
+}
+
+ls_status ls_plan_cut(const ls_plan *p, const ls_model_config *mc, const ls_place *here, const ls_pipe_memory *memory,
+                      int *first)
+{
+    ls_model *one = NULL;
+    const ls_place place = deciding_place(here);
+    ls_status st = ls_model_create_at(mc, &place, &one);
+    if (st == LS_OK) st = ls_model_split(one, ls_plan_stages(p), p->split, p->nsplit, first);
+    if (st == LS_OK && !p->split) st = cut_by_replay(p, one, memory, first);
+    ls_model_destroy(one);
+    return st;
 }
 
 /* The units of this rank's stages, and where a loss is. */
@@ -180,12 +191,7 @@ static ls_status keep_stages(const ls_plan *p, const ls_model_config *mc, ls_par
     int *number = calloc((size_t)chunks, sizeof *number);
     out->first_unit = calloc((size_t)stages + 1, sizeof *out->first_unit);
     ls_status st = number && out->first_unit ? LS_OK : ls_fail(LS_NO_MEMORY, "%d pipeline stages", stages);
-    ls_model *one = NULL;
-    const ls_place place = deciding_place(&out->model->place);
-    if (st == LS_OK) st = ls_model_create_at(mc, &place, &one);
-    if (st == LS_OK) st = ls_model_split(one, stages, p->split, p->nsplit, out->first_unit);
-    if (st == LS_OK && !p->split) st = cut_by_replay(p, one, out->first_unit);
-    ls_model_destroy(one);
+    if (st == LS_OK) st = ls_plan_cut(p, mc, &out->model->place, NULL, out->first_unit);
     if (st == LS_OK) {
         ls_pipe_stages_of(&c, ranks, rank, number);
         st = ls_model_keep(out->model, stages, out->first_unit, number, chunks);

@@ -3,6 +3,7 @@
 #ifndef LS_TRAIN_PARALLELIZE_H
 #define LS_TRAIN_PARALLELIZE_H
 #include "lockstep/parallel.h"
+#include "parallel/pipe_cut.h"
 #include "parallel/strategy.h"
 
 /* Whose functions the plan's replicas call. */
@@ -13,5 +14,10 @@ ls_pipe_config ls_plan_pipe(const ls_plan *p);
 
 /* Stages of the pipeline: its ranks times the chunks of each. */
 int ls_plan_stages(const ls_plan *p);
+
+/* The bounds of the plan's stages, in units: first[stages + 1]. They are p->split, if there is one, else the cut with
+ * the shortest replayed step (ls_pipe_cut; `memory` as there). `here`: the place of any rank. */
+ls_status ls_plan_cut(const ls_plan *p, const ls_model_config *mc, const ls_place *here, const ls_pipe_memory *memory,
+                      int *first);
 
 #endif

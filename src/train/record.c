@@ -287,8 +287,8 @@ ls_status ls_record_make_room(ls_trainer *t)
     ls_train_events step = { 0 };
     uint64_t whole = 0;
     ls_train_dry d;
-    ls_status st = ls_train_dry_open(t->c, &t->mc, ls_world_rank(t->w), ls_world_size(t->w), node, &o, &d);
-    if (st == LS_OK) st = count_events(t->c, &d, (int64_t)t->feed.micro, &step, &whole);
+    ls_status st = ls_train_dry_open(&t->fit.c, &t->mc, ls_world_rank(t->w), ls_world_size(t->w), node, &o, &d);
+    if (st == LS_OK) st = count_events(&t->fit.c, &d, (int64_t)t->feed.micro, &step, &whole);
     const bool meet = st == LS_OK && ls_parallel_forwards_meet(&d.par);
     ls_train_dry_close(&d);
     if (st < 0) return ls_while(st, "counting the events of a step");

@@ -70,11 +70,13 @@ static ls_status plan_world(const ls_train_config *c, int nranks, size_t *arena,
     ls_source source = { 0 };
     ls_model_config mc;
     ls_memory_plan p;
+    ls_memory_stages fitted;
+    ls_memory_ranks all = { .size = nranks, .here = nranks };
     ls_status st = ls_train_model(c, &source, &mc);
-    const ls_memory_ranks all = { .size = nranks, .here = nranks };
-    if (st == LS_OK) st = ls_memory_plan_make(c, &mc, 0, nranks, &p);
-    if (st == LS_OK) st = ls_memory_check(c, &mc, &all, &p);
-    if (st == LS_OK) st = ls_memory_plan_arenas(c, &mc, nranks, arena);
+    if (st == LS_OK) st = ls_memory_stages_fit(c, &mc, nranks, &fitted);
+    if (st == LS_OK) st = ls_memory_plan_largest(&fitted.c, &mc, nranks, &all.rank, &p);
+    if (st == LS_OK) st = ls_memory_check(&fitted.c, &mc, &all, &p);
+    if (st == LS_OK) st = ls_memory_plan_arenas(&fitted.c, &mc, nranks, arena);
     if (st == LS_OK) *out = ls_train_world_opts(c, &p);
     out->arena_of = arena;
     ls_source_free(&source);

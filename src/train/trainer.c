@@ -39,8 +39,16 @@ ls_world_opts ls_train_world_opts(const ls_train_config *c, const ls_memory_plan
 static ls_status plan_on(ls_trainer *t, int rank, int peers, const int *node)
 {
     const ls_memory_ranks mine = { .size = peers, .here = 1, .rank = rank, .node = node };
-    LS_TRY(ls_memory_plan_units(t->c, &t->mc, rank, peers, node, &t->plan, &t->planned));
-    return ls_memory_check(t->c, &t->mc, &mine, &t->plan);
+    LS_TRY(ls_memory_plan_units(&t->fit.c, &t->mc, rank, peers, node, &t->plan, &t->planned));
+    return ls_memory_check(&t->fit.c, &t->mc, &mine, &t->plan);
+}
+
+static bool is_one_node(const ls_trainer *t)
+{
+    const int *node = ls_debug_look(ls_world_group(t->w)).node;
+    for (int r = 0; r < ls_world_size(t->w); r++)
+        if (node && node[r] != node[0]) return false;
+    return true;
 }
 
 /* The plan of a rank that has yet to join. That it may be one of several nodes its environment says, which need not be
@@ -48,8 +56,11 @@ static ls_status plan_on(ls_trainer *t, int rank, int peers, const int *node)
 static ls_status plan_memory(ls_trainer *t, int rank, int peers)
 {
     ls_job_env job;
+    t->fit.c = *t->c;
+    if (t->thread && is_one_node(t)) LS_TRY(ls_memory_stages_fit(t->c, &t->mc, peers, &t->fit));
     if (t->thread) return plan_on(t, rank, peers, ls_debug_look(ls_world_group(t->w)).node);
     if (ls_job_env_read(&job) < 0 || job.local_size < 1) job.local_size = peers;
+    if (job.local_size == peers) LS_TRY(ls_memory_stages_fit(t->c, &t->mc, peers, &t->fit));
     int *node = malloc((size_t)peers * sizeof *node);
     if (!node) return ls_fail(LS_NO_MEMORY, "the nodes of %d ranks", peers);
     for (int r = 0; r < peers; r++) node[r] = r / job.local_size;
@@ -113,7 +124,7 @@ static ls_status open_model(ls_trainer *t)
     const ls_parallel_opts o = { .own = t->arena, .tape_bytes = t->plan.tape, .chunk_bytes = t->plan.chunk,
                                  .most_rows = ls_feed_most_rows(c), .packed_bytes = t->plan.packed,
                                  .values = load ? load_values : NULL, .arg = t };
-    LS_TRY(ls_train_plan(c, ls_world_size(t->w), &p));
+    LS_TRY(ls_train_plan(&t->fit.c, ls_world_size(t->w), &p));
     LS_TRY(ls_parallelize(t->w, &p, &t->mc, &o, &t->par));
     ls_comm_log_open(&t->comm, &t->par);
     if (!(t->alive = calloc((size_t)t->par.ntapes, sizeof *t->alive)))

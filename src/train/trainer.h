@@ -33,6 +33,7 @@
 #include "train/feed.h"
 #include "train/load.h"
 #include "train/memory.h"
+#include "train/memory_stages.h"
 #include "train/resume.h"
 #include "train/run_json.h"
 #include "report/say.h"
@@ -62,6 +63,7 @@ typedef struct ls_trainer {
     bool thread;                   /* this rank is a thread of a process with others: what they share is borrowed */
     double (*words)[LS_TRAIN_WORDS]; /* owned: [size of the world], of ls_train_tell */
     ls_model_config mc;
+    ls_memory_stages fit;          /* c, as memory was planned and the model is built */
     ls_memory_plan plan;           /* of this rank on its nodes */
     ls_memory_units planned;       /* owned: of the plan */
     ls_arena *arena;               /* owned, as all below: parameters, optimizer state */
