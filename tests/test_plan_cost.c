@@ -357,6 +357,20 @@ static void fewer_bits_are_written(void **state)
     }
 }
 
+/* --- words of a row ------------------------------------------------------------------------------------ */
+
+static void finds_a_word_among_others(void **state)
+{
+    (void)state;
+    static const struct { const char *words, *word; bool found; } row[] = {
+        { "ptdp mtnlg bloom", "ptdp", true }, { "ptdp mtnlg bloom", "mtnlg", true }, { "ptdp mtnlg bloom", "bloom", true },
+        { "ptdp mtnlg bloom", "tnlg", false }, { "zb-1p zb", "zb", true }, { "zb-1p", "zb", false }, { "", "zb", false },
+        { "ptdp mtnlg", "", false }, { "", "", false }, /* a row without a family is of none */
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
+        if (ls_among(row[i].words, row[i].word) != row[i].found) fail_msg("'%s' in '%s'", row[i].word, row[i].words);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -375,6 +389,7 @@ int main(void)
         cmocka_unit_test(some_operations_are_recomputed),
         cmocka_unit_test(clamped_gates_do_not_fuse),
         cmocka_unit_test(fewer_bits_are_written),
+        cmocka_unit_test(finds_a_word_among_others),
     };
     return cmocka_run_group_tests_name("plan_cost", tests, NULL, NULL);
 }

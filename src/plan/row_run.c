@@ -8,7 +8,7 @@
 bool ls_among(const char *words, const char *word)
 {
     const size_t n = strlen(word);
-    for (const char *p = words; (p = strstr(p, word)); p += n)
+    for (const char *p = words; n > 0 && (p = strstr(p, word)); p += n)
         if ((p == words || p[-1] == ' ') && (p[n] == ' ' || !p[n])) return true;
     return false;
 }

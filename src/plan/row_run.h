@@ -6,7 +6,7 @@
 
 /* LS_UNSUPPORTED: what is missing, or what is not understood, is the message. */
 ls_status ls_row_run(const ls_row *r, ls_run *out);
-/* Whether a word is among others, which blanks separate. */
+/* Whether a word is among others, which blanks separate; "" is none. */
 bool ls_among(const char *words, const char *word);
 
 #endif
