@@ -27,11 +27,6 @@ typedef struct ls_stage_memory {
  * devices have 2 GB more in use than the allocator gave out. */
 #define LS_WORKSPACE_BYTES 112e6
 #define LS_RESERVED_BYTES  2e9
-/* Logits of a micro-batch that GPipe's last stage keeps from forward on (ls_tape_logits_in_forward), at most. Longer
- * ones, and those that ranks of tp share, are made in backward; the tapes of all micro-batches in flight then have room
- * for a block of 256 rows and 4096 tokens of the vocabulary, which an evaluation needs. (LOGITS_BYTES, EVAL_ROWS and
- * BLOCK of tensor/op_linear_cross_entropy.c.) */
-#define LS_LOGITS_KEPT 0x1p26
 
 /* What all stages share: of a layer on a rank. */
 typedef struct ls_layer_memory {
@@ -39,7 +34,10 @@ typedef struct ls_layer_memory {
     double ends, positions, norm; /* an embedding or output matrix; learned positions; the last norm */
     double kept_dense, kept_sparse, input; /* activations of a micro-batch: all of a layer, its input */
     double scores;                         /* more, where attention keeps them */
-    double logits, slot;                   /* slot: in 32 bits, of a further micro-batch in flight */
+    double logits, slot; /* slot: in 32 bits, of a further micro-batch in flight in GPipe's last stage, which keeps logits of
+                            LS_LOGITS_BYTES (tensor/logits.h) from forward on (ls_tape_logits_in_forward). Longer ones,
+                            and those that ranks of tp share, are made in backward; then the tape of each has room for
+                            a block of LS_LOGITS_EVAL_ROWS rows, which an evaluation needs */
 } ls_layer_memory;
 
 void ls_layer_memory_of(const ls_run *r, ls_layer_memory *out);

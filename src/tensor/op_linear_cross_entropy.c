@@ -35,7 +35,7 @@
  *
  * Each rank has the sum of the losses, and a dx that lacks what the other ranks' rows add.
  *
- * memory in the slab, released at once unless it is kept from forward: LOGITS_BYTES at most for the logits of the
+ * memory in the slab, released at once unless it is kept from forward: LS_LOGITS_BYTES at most for the logits of the
  * rows at hand (or ROW_UNIT rows), and 32 bytes a row (40 where ranks share it); for bfloat16 also a block of dl and
  * the rows of dx. Sums over V and N are in double, in an order that depends on the shapes alone.
  */
@@ -45,14 +45,12 @@
 #include "base/compiler.h"
 #include "tensor/collective.h"
 #include "tensor/element.h"
+#include "tensor/logits.h"
 #include "tensor/tape.h"
 #include "tensor/threads.h"
 #include "tensor/vecmath.h"
 
-#define LOGITS_BYTES ((int64_t)64 << 20)
 #define ROW_UNIT 16
-#define BLOCK 4096   /* of the vocabulary: with 256 rows 4 MiB */
-#define EVAL_ROWS 256
 #define LANES 16
 #define FLOPS_ELEMENT 18.0 /* exponential, maximum, sums and scaling */
 
@@ -115,10 +113,10 @@ static head cut(const ls_tensor *x, const ls_tensor *w, const ls_tensor *labels,
                .part = *part };
     h.w = x->dtype == LS_BF16 ? w->bf16 : w->data;
     h.N = ls_tensor_count(x) / h.C;
-    h.block = part_of(most_rows(&h), BLOCK);
+    h.block = part_of(most_rows(&h), LS_LOGITS_BLOCK);
     h.blocks = (most_rows(&h) + h.block - 1) / h.block;
-    int64_t most = LOGITS_BYTES / (int64_t)sizeof(float) / (h.blocks * h.block) / ROW_UNIT * ROW_UNIT;
-    if (!gradient) most = EVAL_ROWS;
+    int64_t most = LS_LOGITS_BYTES / (int64_t)sizeof(float) / (h.blocks * h.block) / ROW_UNIT * ROW_UNIT;
+    if (!gradient) most = LS_LOGITS_EVAL_ROWS;
     h.rows = part_of(h.N, most < ROW_UNIT ? ROW_UNIT : most);
     h.first_rows = h.N < h.rows ? h.N : h.rows;
     h.blocks = (h.V + h.block - 1) / h.block;
