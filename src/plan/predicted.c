@@ -9,6 +9,7 @@
 #include "coll/cost.h"
 #include "net/world.h"
 #include "train/explain_run.h"
+#include "train/memory_stages.h"
 
 typedef unsigned long long num; /* for printf */
 
@@ -112,12 +113,15 @@ static ls_status simulate(const ls_train_config *c, ls_predicted *p)
     return st;
 }
 
-static ls_status plan(const ls_train_config *c, int ranks, int local, ls_explain_layout *out)
+/* `fitted`: c with the pipeline's stages of the run. */
+static ls_status plan(const ls_train_config *c, int ranks, int local, ls_memory_stages *fitted, ls_explain_layout *out)
 {
     ls_source source = { 0 };
     ls_model_config mc;
     ls_status st = ls_train_model(c, &source, &mc);
-    if (st == LS_OK) st = ls_explain_layout_make(c, &mc, ranks, ranks / local, NULL, out);
+    fitted->c = *c;
+    if (st == LS_OK && ranks == local) st = ls_memory_stages_fit(c, &mc, ranks, fitted);
+    if (st == LS_OK) st = ls_explain_layout_make(&fitted->c, &mc, ranks, ranks / local, NULL, out);
     ls_source_free(&source);
     return st;
 }
@@ -126,8 +130,9 @@ ls_status ls_predict(const ls_train_config *c, int ranks, int local, ls_predicte
 {
     *out = (ls_predicted){ 0 };
     LS_TRY(ls_here_make(c, ranks, local, &out->here));
-    LS_TRY(plan(c, ranks, local, &out->plan));
-    return simulate(c, out);
+    ls_memory_stages fitted;
+    LS_TRY(plan(c, ranks, local, &fitted, &out->plan));
+    return simulate(&fitted.c, out);
 }
 
 void ls_predicted_free(ls_predicted *p)

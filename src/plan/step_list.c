@@ -299,7 +299,7 @@ static void read_data(writer *w)
 static ls_status write_stage(writer *w, ls_train_dry *d)
 {
     static const ls_tape_events events = { .op = on_op };
-    for (int step = 1; step < LS_STEP_SETTLED; step++) LS_TRY(ls_step_dry_step(w->s, d));
+    LS_TRY(ls_step_dry_steps(w->s, d, LS_STEP_SETTLED - 1));
     w->nunits = d->par.model->units.n;
     w->wanted = calloc((size_t)w->nunits + 1, sizeof *w->wanted);
     if (!w->wanted) return ls_fail(LS_NO_MEMORY, "%d units", w->nunits);
@@ -309,7 +309,7 @@ static ls_status write_stage(writer *w, ls_train_dry *d)
     }
     d->on_action = on_action;
     d->arg = w;
-    const ls_status st = ls_step_dry_step(w->s, d);
+    const ls_status st = ls_step_dry_steps(w->s, d, 1);
     for (int i = 0; i < d->par.ntapes; i++) ls_tape_unlisten(d->par.tape[i], w);
     LS_TRY(st);
     w->phase = LS_STEP_UPDATE;

@@ -182,10 +182,9 @@ ls_status ls_step_dry_open(const ls_step_dry *s, int stage, ls_train_dry *d)
     return ls_train_dry_open(&s->c, &s->mc, rank, s->ranks, s->node, &o, d);
 }
 
-ls_status ls_step_dry_step(const ls_step_dry *s, ls_train_dry *d)
+ls_status ls_step_dry_steps(const ls_step_dry *s, ls_train_dry *d, int steps)
 {
-    ls_world_record_clear(d->w);
-    return ls_train_dry_step(&s->c, d, s->plan.micro_batch > 0 ? s->plan.micro_batch : 1);
+    return ls_train_dry_steps(&s->c, d, s->plan.micro_batch > 0 ? s->plan.micro_batch : 1, steps);
 }
 
 void ls_step_dry_end(ls_step_dry *s)
@@ -209,7 +208,7 @@ static ls_status record(const ls_step_dry *s, int stage, ls_step_traffic *out)
 {
     ls_train_dry d = { 0 };
     ls_status st = ls_step_dry_open(s, stage, &d);
-    for (int step = 1; st == LS_OK && step <= LS_STEP_SETTLED; step++) st = ls_step_dry_step(s, &d);
+    if (st == LS_OK) st = ls_step_dry_steps(s, &d, LS_STEP_SETTLED);
     if (st == LS_OK) st = sum_up(&s->c, &s->plan, d.w, stage, out);
     ls_train_dry_close(&d);
     return st;

@@ -76,8 +76,8 @@ ls_status ls_step_dry_begin(const ls_train_config *c, int ranks, bool in_order, 
 void ls_step_dry_end(ls_step_dry *s);
 /* A rank of a stage; ls_train_dry_close, also after a failure. */
 ls_status ls_step_dry_open(const ls_step_dry *s, int stage, ls_train_dry *d);
-/* One step, whose calls replace those that were recorded before. */
-ls_status ls_step_dry_step(const ls_step_dry *s, ls_train_dry *d);
+/* So many steps, of which the last alone stays recorded. */
+ls_status ls_step_dry_steps(const ls_step_dry *s, ls_train_dry *d, int steps);
 /* flops, tokens and of, as in ls_step_traffic. */
 void ls_step_dry_work(const ls_step_dry *s, double *flops, double *tokens, const char **of);
 /* Along which axes the ranks of a group differ. LS_UNSUPPORTED: they are no such part of them. */

@@ -229,6 +229,15 @@ ls_status ls_train_dry_step(const ls_train_config *c, ls_train_dry *d, int64_t r
     return LS_OK;
 }
 
+ls_status ls_train_dry_steps(const ls_train_config *c, ls_train_dry *d, int64_t rows, int steps)
+{
+    for (int i = 0; i < steps; i++) {
+        ls_world_record_clear(d->w);
+        LS_TRY(ls_train_dry_step(c, d, rows));
+    }
+    return LS_OK;
+}
+
 bool ls_train_dry_settle(const ls_train_config *c, ls_train_config *out)
 {
     *out = *c;

@@ -42,6 +42,8 @@ ls_status ls_train_dry_open_plan(const ls_train_config *c, const ls_plan *plan, 
  * out, since they call nothing that the others do not. */
 ls_status ls_train_dry_step(const ls_train_config *c, ls_train_dry *d, int64_t rows);
 #define LS_TRAIN_DRY_SETTLED 3 /* from this step on they do not differ: buckets are rebuilt in the second one */
+/* So many of them, of which the last alone is on the world's record (ls_world_recorded). */
+ls_status ls_train_dry_steps(const ls_train_config *c, ls_train_dry *d, int64_t rows, int steps);
 /* The configuration whose dry steps, once they have settled, are the last steps of a run of c: ddp.hook powersgd sends
  * factors in them, or never does. False: whether it does depends on the data (train.epochs), and out has factors. */
 bool ls_train_dry_settle(const ls_train_config *c, ls_train_config *out);

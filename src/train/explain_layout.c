@@ -115,10 +115,7 @@ static ls_status record(const ls_train_config *c, ls_train_dry *d, int64_t rows,
     const ls_recorded *had;
     out->ngroups = ls_comm_groups(&d->par, group);
     for (int k = 0; k < out->ngroups; k++) describe_group(&d->par, group[k], &out->group[k]);
-    for (int i = 0; i < LS_COMM_STEADY; i++) {
-        ls_world_record_clear(d->w);
-        LS_TRY(ls_train_dry_step(c, d, rows));
-    }
+    LS_TRY(ls_train_dry_steps(c, d, rows, LS_TRAIN_DRY_SETTLED));
     const int n = ls_world_recorded(d->w, &had);
     for (int i = 0; i < n; i++) {
         int k = 0;
