@@ -11,11 +11,10 @@
 #include <cmocka.h>
 
 #include <dirent.h>
-#include <errno.h>
 #include <sys/wait.h>
 
-#include "base/context.h"
 #include "harness_ckpt.h"
+#include "harness_disk.h"
 
 /* --- no damage goes unnoticed -------------------------------------------------------------- */
 
@@ -115,46 +114,13 @@ static void names_the_damaged_tensor_and_loads_nothing_of_it(void **state)
 
 /* --- disks that fail ------------------------------------------------------------------------- */
 
-/* An env whose file calls fail, write little, or end the process, at the call that is asked for. */
-static struct { int calls, fail_at, error; size_t most; bool dies; char order[256]; } disk;
-
-static bool fails(char call)
-{
-    if (disk.calls < (int)sizeof disk.order - 1) disk.order[disk.calls] = call;
-    if (disk.calls++ != disk.fail_at) return false;
-    if (disk.dies) _exit(0); /* as a kill does: nothing is cleaned up */
-    return true;
-}
-
-static int bad_create(const char *path) { return fails('c') ? -disk.error : ls_env_real.create(path); }
-static int bad_fsync(int fd) { return fails('f') ? -disk.error : ls_env_real.fsync(fd); }
-static int bad_fsync_dir(const char *path) { return fails('d') ? -disk.error : ls_env_real.fsync_dir(path); }
-static int bad_rename(const char *a, const char *b) { return fails('r') ? -disk.error : ls_env_real.rename(a, b); }
-static ssize_t bad_write(int fd, const void *p, size_t n)
-{
-    if (fails('w')) return -disk.error;
-    return ls_env_real.write(fd, p, n < disk.most ? n : disk.most);
-}
-
-static ls_env bad_env(void)
-{
-    ls_env env = ls_env_real;
-    env.create = bad_create;
-    env.write = bad_write;
-    env.fsync = bad_fsync;
-    env.rename = bad_rename;
-    env.fsync_dir = bad_fsync_dir;
-    memset(&disk, 0, sizeof disk);
-    disk.fail_at = -1;
-    disk.most = 100; /* short writes all along */
-    return env;
-}
+/* Writes are short all along. */
+enum { SHORT = 100 };
 
 static void flushes_before_it_renames_and_the_folder_after(void **state)
 {
     fixture *f = *state;
     ls_env env = bad_env();
-    disk.most = SIZE_MAX;
     ls_context context = { .env = &env, .rank = -1 }, *was = ls_context_swap(&context);
     ls_status st = ls_ckpt_save(f->path, &f->ps, NULL);
     ls_context_swap(was);
@@ -177,6 +143,7 @@ static void is_whole_after_a_crash_at_any_call(void **state)
         if (pid == 0) {
             ls_env env = bad_env();
             ls_context context = { .env = &env, .rank = -1 };
+            disk.most = SHORT;
             disk.fail_at = at;
             disk.dies = true;
             ls_context_swap(&context);
@@ -203,6 +170,7 @@ static void keeps_the_old_file_whichever_call_fails(void **state)
     fixture *f = *state;
     ls_env env = bad_env();
     ls_context context = { .env = &env, .rank = -1 };
+    disk.most = SHORT;
 
     ls_params old = { 0 }, back = { 0 };
     small_mlp(&old, "", 50.0f);

@@ -9,15 +9,14 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include <errno.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/commit.h"
-#include "base/context.h"
 #include "base/file.h"
 #include "data/tokens.h"
+#include "harness_disk.h"
 #include "lockstep/ckpt.h"
 #include "report/rundir.h"
 #include "train/trainer.h"
@@ -36,6 +35,7 @@ static int enter(void **state)
 {
     (void)state;
     strcpy(folder, "/tmp/lockstep-test-save-XXXXXX");
+    disk.parent = "run/checkpoints";
     return mkdtemp(folder) && chdir(folder) == 0 ? 0 : -1;
 }
 
@@ -114,58 +114,6 @@ static void save_two(fixture *f)
     f->t->nsaved = 0;
     for (int64_t step = 1; step <= 2; step++)
         if (save(f, step) < 0) fail_msg("%s", ls_last_error());
-}
-
-/* --- a disk that fails ----------------------------------------------------------------------------------- */
-
-static struct { int calls, fail_at, error; bool dies, no_exchange; char order[512]; } disk;
-
-static bool fails(char call)
-{
-    if (disk.calls < (int)sizeof disk.order - 1) disk.order[disk.calls] = call;
-    if (disk.calls++ != disk.fail_at) return false;
-    if (disk.dies) _exit(0); /* as a kill does: nothing is cleaned up */
-    return true;
-}
-
-static int bad_create(const char *path) { return fails('c') ? -disk.error : ls_env_real.create(path); }
-static int bad_mkdir(const char *path) { return fails('m') ? -disk.error : ls_env_real.mkdir(path); }
-static int bad_fsync(int fd) { return fails('f') ? -disk.error : ls_env_real.fsync(fd); }
-static int bad_unlink(const char *path) { return fails('u') ? -disk.error : ls_env_real.unlink(path); }
-static int bad_rmdir(const char *path) { return fails('k') ? -disk.error : ls_env_real.rmdir(path); }
-static int bad_rename(const char *a, const char *b) { return fails('r') ? -disk.error : ls_env_real.rename(a, b); }
-
-static int bad_fsync_dir(const char *path)
-{
-    return fails(strcmp(path, "run/checkpoints") == 0 ? 'P' : 'd') ? -disk.error : ls_env_real.fsync_dir(path);
-}
-static int bad_exchange(const char *a, const char *b)
-{
-    if (disk.no_exchange) return -EINVAL;
-    return fails('x') ? -disk.error : ls_env_real.exchange(a, b);
-}
-static ssize_t bad_write(int fd, const void *p, size_t n)
-{
-    if (memmem(p, n, "ckpt_durable", 12)) (void)fails('D'); /* the event's own failure is nobody's */
-    else if (!memmem(p, n, "ckpt_begin", 10) && fails('w')) return -disk.error;
-    return ls_env_real.write(fd, p, n);
-}
-
-static ls_env bad_env(void)
-{
-    ls_env env = ls_env_real;
-    env.create = bad_create;
-    env.mkdir = bad_mkdir;
-    env.write = bad_write;
-    env.fsync = bad_fsync;
-    env.fsync_dir = bad_fsync_dir;
-    env.rename = bad_rename;
-    env.exchange = bad_exchange;
-    env.unlink = bad_unlink;
-    env.rmdir = bad_rmdir;
-    memset(&disk, 0, sizeof disk);
-    disk.fail_at = -1;
-    return env;
 }
 
 /* --- claims ------------------------------------------------------------------------------------------------ */
@@ -248,7 +196,7 @@ static void keeps_the_older_ones_whichever_call_fails(void **state)
     for (size_t e = 0; e < sizeof errors / sizeof *errors; e++)
         for (int at = 0;; at++) {
             save_two(&f);
-            memset(&disk, 0, sizeof disk);
+            disk_reset();
             disk.fail_at = at;
             disk.error = errors[e];
             ls_context *was = ls_context_swap(&context);
