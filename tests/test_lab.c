@@ -212,11 +212,11 @@ static void broken_claims_name_the_line(void **state)
 {
     (void)state;
     replaced("minutes: 45\n", "", LS_USAGE, "c.yaml:1: minutes: is missing");
-    replaced("minutes: 45", "minutes: 0", LS_USAGE, "c.yaml:3: minutes: expected a small whole number");
-    replaced("minutes: 45", "minutes: 601", LS_USAGE, "c.yaml:3: minutes: expected a small whole number");
+    replaced("minutes: 45", "minutes: 0", LS_USAGE, "c.yaml:3: minutes: expected a whole number from 1");
+    replaced("minutes: 45", "minutes: 601", LS_USAGE, "c.yaml:3: minutes: expected a whole number from 1");
     replaced("minutes: 45", "minutes: 600", LS_OK, "");
     replaced("minutes: 45", "minutes: 99999999999999999999999",
-             LS_USAGE, "c.yaml:3: minutes: expected a small whole number");
+             LS_USAGE, "c.yaml:3: minutes: expected a whole number from 1");
     replaced("title: Buckets", "titel: Buckets", LS_USAGE, "c.yaml:2: titel: is not a key that is known here");
     replaced("title: Buckets", "lab: 02", LS_USAGE, "c.yaml:2: lab: is given twice");
     replaced("title: Buckets", "title: \"a\\eb\"", LS_USAGE, "c.yaml:2: title: a control character");

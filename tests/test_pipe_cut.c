@@ -358,7 +358,7 @@ static void takes_the_fastest_cut_that_fits(void **state)
                     assert_done(need_of(&n, first, &bytes));
                     best_within(&n, &u.u, limit, all, 1, &above, &best);
                     if ((bytes > limit ? bytes - limit : 0) != above || fabs(step - best) > 1e-9 * best)
-                        fail_msg("%s, %d ranks, limit %zu: needs %zu and takes %g; the best is %zu above the limit and takes %g",
+                        fail_msg("%s, %d ranks, limit %zu: needs %zu and takes %g; the best is %zu above and takes %g",
                                  c.schedule, ranks, limit, bytes, step, above, best);
                     tried++;
                     slower += above == 0 && best > free_step * (1.0 + 1e-9);

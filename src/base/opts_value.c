@@ -279,13 +279,13 @@ bool ls_opt_read(const ls_opt *row, const char *text, ls_opt_value *out, char *w
     }
     if (ok) return true;
 
-    char expected[200], near[64], hint[96] = "";
+    char expected[200], near[64], hint[120] = "";
     ls_opt_expected(row, expected, sizeof expected);
     size_t n = strlen(text);
     if (row->type == LS_OPT_CHOICE && nearest_choice(row->range, text, near, sizeof near))
         snprintf(hint, sizeof hint, "; did you mean '%s'?", near);
     if (row->type == LS_OPT_BYTES && n > 1 && is_digit(*text) && same_ignoring_case(text + n - 1, "B"))
-        snprintf(hint, sizeof hint, "; KiB, MiB and GiB are powers of 1024");
+        snprintf(hint, sizeof hint, "; KiB, MiB and GiB are powers of 1024, and a size is a whole number of bytes");
     snprintf(why, nwhy, "expected %s, found '%.60s%s'%s", expected, text, n > 60 ? "..." : "", hint);
     return false;
 }

@@ -1,6 +1,7 @@
 /* yaml_tree.c -- libyaml builds the tree; this reads values from it. */
 #include "base/yaml_tree.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,12 +47,15 @@ ls_status ls_yaml_whole(const ls_yaml_tree *r, const yaml_node_t *node, const ch
     const char *text;
     LS_TRY(ls_yaml_scalar(r, node, key, &text));
     *out = 0;
-    for (const char *p = text; *p; p++) {
-        if (*p < '0' || *p > '9' || *out > most) return ls_yaml_refuse(r, node, key, "expected a small whole number");
-        *out = 10 * *out + (size_t)(*p - '0');
+    bool good = *text;
+    for (const char *p = text; good && *p; p++) {
+        good = *p >= '0' && *p <= '9' && *out <= most;
+        if (good) *out = 10 * *out + (size_t)(*p - '0');
     }
-    if (*out < 1 || *out > most) return ls_yaml_refuse(r, node, key, "expected a small whole number, from 1");
-    return LS_OK;
+    if (good && *out >= 1 && *out <= most) return LS_OK;
+    char why[120];
+    snprintf(why, sizeof why, "expected a whole number from 1 to %zu, found '%.40s'", most, text);
+    return ls_yaml_refuse(r, node, key, why);
 }
 
 ls_status ls_yaml_key(const ls_yaml_tree *r, const yaml_node_t *node, const char *const *keys, int n, bool *seen,

@@ -104,7 +104,8 @@ static ls_status split_as_told(const ls_model *m, int stages, const int64_t *spl
     const int ends = m->cls->lm ? 1 : 0, layers = m->units.n - 2 * ends;
     int64_t sum = 0;
     if (nsplit != stages)
-        return ls_fail(LS_BAD_CONFIG, "a split of %d numbers of layers for %d stages: expected one number per stage", nsplit, stages);
+        return ls_fail(LS_BAD_CONFIG, "a split of %d number%s of layers for %d stages: expected one number per stage (pipeline.split, or "
+                       "ls_plan.split; without it the stages are cut by their cost)", nsplit, nsplit == 1 ? "" : "s", stages);
     for (int s = 0; s < stages; s++) {
         const int64_t least = ends && (s == 0 || s == stages - 1) ? 0 : 1;
         if (split[s] < least || split[s] > layers)
@@ -115,8 +116,9 @@ static ls_status split_as_told(const ls_model *m, int stages, const int64_t *spl
     }
     first[stages] = m->units.n;
     if (sum == layers) return LS_OK;
-    return ls_fail(LS_BAD_CONFIG, "a split gives %lld layers to %d stages: expected %d, the layers of the model", (long long)sum, stages,
-                   layers);
+    return ls_fail(LS_BAD_CONFIG, "a split gives %lld layers to %d stages: expected %d, the layers of the model: %s of pipeline.split (ls_plan.split) "
+                   "by %lld", (long long)sum, stages, layers, sum < layers ? "raise numbers" : "lower numbers",
+                   (long long)(sum < layers ? layers - sum : sum - layers));
 }
 
 ls_status ls_model_split(const ls_model *m, int stages, const int64_t *split, int nsplit, int *first)

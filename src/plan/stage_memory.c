@@ -18,8 +18,9 @@ void ls_layer_memory_of(const ls_run *r, ls_layer_memory *o)
         .dense = ((double)ls_llm_layer_params(m, true) - norms) / t + norms,
         .ends = V * h / t, .positions = m->positions ? (double)m->seq * h : 0, .norm = m->biases ? 2 * h : h,
         .input = 2 * n * h / along, .logits = 6 * n * V / t,
-        .slot = r->t == 1 && 4 * n * V <= LS_LOGITS_BYTES ? 4 * n * V
-                                                          : 4 * least(n, LS_LOGITS_EVAL_ROWS) * least(V / t, LS_LOGITS_BLOCK),
+        .slot = r->t == 1 && 4 * n * V <= LS_LOGITS_BYTES
+                    ? 4 * n * V
+                    : 4 * least(n, LS_LOGITS_EVAL_ROWS) * least(V / t, LS_LOGITS_BLOCK),
     };
     if (E > 0) {
         o->sparse = ((double)ls_llm_layer_params(m, false) - norms - router - E * one) / t + norms + router;

@@ -34,10 +34,11 @@ typedef struct ls_layer_memory {
     double ends, positions, norm; /* an embedding or output matrix; learned positions; the last norm */
     double kept_dense, kept_sparse, input; /* activations of a micro-batch: all of a layer, its input */
     double scores;                         /* more, where attention keeps them */
-    double logits, slot; /* slot: in 32 bits, of a further micro-batch in flight in GPipe's last stage, which keeps logits of
-                            LS_LOGITS_BYTES (tensor/logits.h) from forward on (ls_tape_logits_in_forward). Longer ones,
-                            and those that ranks of tp share, are made in backward; then the tape of each has room for
-                            a block of LS_LOGITS_EVAL_ROWS rows, which an evaluation needs */
+    double logits, slot; /* slot: in 32 bits, of a further micro-batch in flight in GPipe's last stage, which keeps at
+                            most LS_LOGITS_BYTES (tensor/logits.h) of logits from forward until backward
+                            (ls_tape_logits_in_forward). Longer ones, and those that ranks of tp share, are computed
+                            in backward; the tape of each then has room for a block of LS_LOGITS_EVAL_ROWS rows, which
+                            an evaluation needs */
 } ls_layer_memory;
 
 void ls_layer_memory_of(const ls_run *r, ls_layer_memory *out);

@@ -102,7 +102,8 @@ static ls_status mapping(reader *r, const yaml_node_t *node, const char *what, c
         LS_TRY(f(r, row, known, keys[known], ls_yaml_node(r->tree, p->value)));
     }
     for (int i = 0; i < n; i++)
-        if (needed >> i & 1u && !seen[i]) return refuse(r, node, keys[i], "is missing here");
+        if (needed >> i & 1u && !seen[i])
+            return refuse(r, node, keys[i], "is missing here: expected it with a value, as in recipes/clusters/ethernet-2.yaml");
     return LS_OK;
 }
 
@@ -191,6 +192,7 @@ static ls_status no_such(const reader *r, const yaml_node_t *at, const char *key
     const char *near = ls_nearest(name, known, n);
     int at_byte = snprintf(why, sizeof why, "there is no %s '%s'", what, name);
     if (near) snprintf(why + at_byte, sizeof why - (size_t)at_byte, "; did you mean '%s'?", near);
+    else snprintf(why + at_byte, sizeof why - (size_t)at_byte, ": expected a name that this file describes");
     return refuse(r, at, key, why);
 }
 

@@ -1,5 +1,5 @@
-/* logits.h -- how much of its logits a language model's head has at a time: for op_linear_cross_entropy.c, which computes
- * them, and for plans of memory.
+/* logits.h -- how many of its logits a language model's head stores at a time: for op_linear_cross_entropy.c, which
+ * computes them, and for plans of memory.
  */
 #ifndef LS_TENSOR_LOGITS_H
 #define LS_TENSOR_LOGITS_H

@@ -147,8 +147,7 @@ ls_status ls_memory_stages_fit(const ls_train_config *c, const ls_model_config *
     LS_TRY(ls_train_plan(c, size, &p));
     const int stages = ls_plan_stages(&p);
     const size_t limit = (size_t)(c->memory.limit / (uint64_t)size);
-    if (size % (int)c->parallel.pp != 0 || stages > (int)(sizeof out->c.pipeline.split.v / sizeof *out->c.pipeline.split.v))
-        return LS_OK;
+    if (size % (int)c->parallel.pp != 0 || stages > LS_OPT_MAX_INTS) return LS_OK;
     LS_TRY(ls_memory_plan_largest(c, mc, size, &rank, &most));
     if (most.total <= limit) return LS_OK;
 
