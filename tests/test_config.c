@@ -488,6 +488,50 @@ static void counts_the_ranks_to_start(void **state)
 }
 
 /* "(not implemented)": every value except the default; "(not implemented: a, b)": these. */
+/* Without --nproc-per-node the degrees say how many ranks there are. */
+static void counts_the_ranks_of_all_degrees(void **state)
+{
+    (void)state;
+    static const struct { const char *key[3]; int ranks; } row[] = {
+        { { NULL }, 1 }, { { "parallel.dp" }, 2 }, { { "parallel.dp", "parallel.tp" }, 4 },
+        { { "parallel.pp", "parallel.cp" }, 4 }, { { "parallel.ep", "parallel.dp", "parallel.pp" }, 8 },
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        ls_train_config c;
+        ls_opts *o = fresh(&c);
+        set(o, "nproc-per-node", "0");
+        for (int k = 0; k < 3 && row[i].key[k]; k++) set(o, row[i].key[k], "2");
+        assert_int_equal(ls_train_ranks(&c), row[i].ranks);
+        ls_opts_destroy(o);
+    }
+}
+
+/* A copy of the weights is worth its price from four micro-batches per step on, where products are in bf16. */
+static void packs_weights_where_that_pays(void **state)
+{
+    (void)state;
+    static const struct { const char *key[8]; int ranks; bool packs; } row[] = {
+        { { "train.dtype", "bf16", "train.micro_batch", "2" }, 1, true }, /* 4 micro-batches */
+        { { "train.dtype", "bf16", "train.micro_batch", "4" }, 1, false },
+        { { "train.dtype", "bf16", "train.micro_batch", "2" }, 2, false },
+        { { "train.dtype", "bf16" }, 1, false },
+        { { "train.dtype", "f32", "train.micro_batch", "2" }, 1, false },
+        { { "train.dtype", "bf16", "train.micro_batch", "2", "zero.stage", "3" }, 1, false },
+        { { "train.dtype", "bf16", "train.micro_batch", "2", "train.numerics", "invariant" }, 1, false },
+        { { "train.pack_weights", "always" }, 2, true },
+        { { "train.dtype", "bf16", "train.micro_batch", "1", "train.pack_weights", "never" }, 1, false },
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        ls_train_config c;
+        ls_opts *o = fresh(&c);
+        set(o, "model.name", "gpt2");
+        set(o, "train.global_batch", "8");
+        for (int k = 0; k < 8 && row[i].key[k]; k += 2) set(o, row[i].key[k], row[i].key[k + 1]);
+        if (ls_train_packs(&c, row[i].ranks) != row[i].packs) fail_msg("row %zu", i);
+        ls_opts_destroy(o);
+    }
+}
+
 static bool is_marked(const ls_opt *row, const char *value)
 {
     const char *mark = strstr(row->help, "(not implemented"), *colon = mark ? mark + strlen("(not implemented") : "";
@@ -690,6 +734,8 @@ int main(void)
         cmocka_unit_test(refuses_keys_that_nothing_of_the_run_reads),
         cmocka_unit_test(says_where_an_unread_key_is_set),
         cmocka_unit_test(counts_the_ranks_to_start),
+        cmocka_unit_test(counts_the_ranks_of_all_degrees),
+        cmocka_unit_test(packs_weights_where_that_pays),
         cmocka_unit_test(help_marks_what_is_refused_and_nothing_else),
         cmocka_unit_test(accepts_the_recipes),
     };

@@ -287,6 +287,14 @@ static void on_two_nodes(void **state)
     }
 }
 
+/* With ThreadSanitizer a layout takes ten times as long, and all of them 7 minutes: each way in one order is enough to see
+ * races, since orders differ in what they compute and not in who synchronises with whom. */
+#ifdef __SANITIZE_THREAD__
+enum { ALL_ORDERS = 0 };
+#else
+enum { ALL_ORDERS = 1 };
+#endif
+
 /* Every other axis, what shards, repeats or drops a part of a step, and how ranks are connected. */
 static void with_all_that_a_step_can_do(void **state)
 {
@@ -321,7 +329,9 @@ static void with_all_that_a_step_can_do(void **state)
         for (size_t w = 0; w < COUNT(ways); w++) {
             const char *layout[17] = { NULL };
             int n = 0;
+            const size_t only = ways[w].whole ? w / 2 % 2 : w % COUNT(orders);
             if (ways[w].whole && o >= 2) continue; /* refused: gradients are reduced in each backward */
+            if (!ALL_ORDERS && o != only) continue;
             for (int k = 0; k < 6 && orders[o][k]; k++) layout[n++] = orders[o][k];
             for (int k = 0; k < 8 && ways[w].layout[k]; k++) layout[n++] = ways[w].layout[k];
             assert_layout(&(ls_layout){ .ranks = 2 * ways[w].more, .run = w % 2 ? dropped : llama, .layout = layout },

@@ -524,6 +524,39 @@ static void ranks_with_unequal_parts_find_the_same_stages(void **state)
     }
 }
 
+/* Layers of the first of two stages, for a step of few tokens, in which the update counts. */
+static int first_stage_of(int replicas, int zero_stage)
+{
+    const ls_model_config mc = { .name = "gpt2", .lm = { .vocab_size = 50257, .seq_len = 1024, .n_layer = 12,
+                                                          .n_head = 12, .d_model = 768 } };
+    const ls_plan p = { .size = { [LS_AXIS_PP] = 2, [LS_AXIS_DP] = replicas, [LS_AXIS_EP] = 1, [LS_AXIS_CP] = 1,
+                                  [LS_AXIS_TP] = 1 },
+                        .schedule = "1f1b", .ddp = { .zero_stage = zero_stage }, .hsdp = 1, .micro_batch = 1, .micro_batches = 4,
+                        .tokens = 16 };
+    ls_world *w;
+    ls_arena *arena;
+    ls_parallel here;
+    assert_done(ls_world_dry(0, 2 * replicas, NULL, NULL, &w));
+    assert_done(ls_arena_create_dry(NULL, &arena));
+    assert_done(ls_parallelize(w, &p, &mc, &(ls_parallel_opts){ .own = arena }, &here));
+    const int first = here.first_unit[1];
+    ls_parallel_destroy(&here);
+    ls_arena_destroy(arena);
+    ls_world_leave(w);
+    return first;
+}
+
+/* ZeRO divides the update among the replicas, so what a stage has to update counts less: the more replicas, the nearer is
+ * the cut to that of the products alone. Without ZeRO the number of replicas changes nothing. */
+static void replicas_that_shard_have_less_to_update(void **state)
+{
+    (void)state;
+    const int alone = first_stage_of(1, 0), many = first_stage_of(16, 1);
+    assert_int_equal(first_stage_of(16, 0), alone);
+    assert_int_equal(first_stage_of(1, 1), alone);
+    assert_int_not_equal(many, alone);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -538,6 +571,7 @@ int main(void)
         cmocka_unit_test(costs_are_those_of_the_products),
         cmocka_unit_test(every_rank_of_a_plan_finds_the_same_stages),
         cmocka_unit_test(ranks_with_unequal_parts_find_the_same_stages),
+        cmocka_unit_test(replicas_that_shard_have_less_to_update),
     };
     return cmocka_run_group_tests_name("pipe_cut", tests, NULL, NULL);
 }
