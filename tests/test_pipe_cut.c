@@ -11,6 +11,7 @@
 
 #include "lockstep/lockstep.h"
 #include "parallel/pipe_cut.h"
+#include "tensor/tape.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 enum { UNITS = 14, STAGES = 8, RANKS = 8 };
@@ -557,6 +558,43 @@ static void replicas_that_shard_have_less_to_update(void **state)
     assert_int_not_equal(many, alone);
 }
 
+/* Tapes of a rank of two whose head computes its logits in forward. */
+static int early_tapes(const char *schedule, int rank, int *ntapes)
+{
+    const ls_model_config mc = { .name = "gpt2", .lm = { .vocab_size = 100, .seq_len = 16, .n_layer = 4, .n_head = 2,
+                                                          .d_model = 16 } };
+    const ls_plan p = { .size = { [LS_AXIS_PP] = 2, [LS_AXIS_DP] = 1, [LS_AXIS_EP] = 1, [LS_AXIS_CP] = 1, [LS_AXIS_TP] = 1 },
+                        .schedule = schedule, .micro_batch = 1, .micro_batches = 4, .tokens = 16 };
+    ls_world *w;
+    ls_arena *arena;
+    ls_parallel here;
+    int early = 0;
+    assert_done(ls_world_dry(rank, 2, NULL, NULL, &w));
+    assert_done(ls_arena_create_dry(NULL, &arena));
+    assert_done(ls_parallelize(w, &p, &mc, &(ls_parallel_opts){ .own = arena }, &here));
+    for (int i = 0; i < here.ntapes; i++) early += ls_tape_has_logits_in_forward(here.tape[i]);
+    *ntapes = here.ntapes;
+    ls_parallel_destroy(&here);
+    ls_arena_destroy(arena);
+    ls_world_leave(w);
+    return early;
+}
+
+/* GPipe's last rank computes all forwards before its first backward, so the logits of each go with its forward. */
+static void logits_are_computed_in_forward_where_the_loss_waits(void **state)
+{
+    (void)state;
+    int n;
+    for (int k = 0; ls_pipe_schedules[k]; k++) {
+        const char *name = ls_pipe_schedules[k]->name;
+        const bool waits = strcmp(name, "gpipe") == 0;
+        const int last = early_tapes(name, 1, &n);
+        if (waits) assert_int_equal(last, n);
+        else assert_int_equal(last, 0);
+        assert_int_equal(early_tapes(name, 0, &n), 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -572,6 +610,7 @@ int main(void)
         cmocka_unit_test(every_rank_of_a_plan_finds_the_same_stages),
         cmocka_unit_test(ranks_with_unequal_parts_find_the_same_stages),
         cmocka_unit_test(replicas_that_shard_have_less_to_update),
+        cmocka_unit_test(logits_are_computed_in_forward_where_the_loss_waits),
     };
     return cmocka_run_group_tests_name("pipe_cut", tests, NULL, NULL);
 }
