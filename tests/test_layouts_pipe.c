@@ -287,8 +287,8 @@ static void on_two_nodes(void **state)
     }
 }
 
-/* With ThreadSanitizer a layout takes ten times as long, and all of them 7 minutes: each way in one order is enough to see
- * races, since orders differ in what they compute and not in who synchronises with whom. */
+/* With ThreadSanitizer a layout takes ten times as long, and all of them 7 minutes: each way in one order is enough to
+ * see races, since orders differ in what they compute and not in who synchronises with whom. */
 #ifdef __SANITIZE_THREAD__
 enum { ALL_ORDERS = 0 };
 #else

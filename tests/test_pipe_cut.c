@@ -314,7 +314,8 @@ static ls_status need_of(void *arg, const int *first, size_t *bytes)
 }
 
 /* Of all cuts the one with least above the limit, and of those the fastest. */
-static void best_within(needs *n, const ls_pipe_units *u, size_t limit, int *first, int from, size_t *above, double *step)
+static void best_within(needs *n, const ls_pipe_units *u, size_t limit, int *first, int from, size_t *above,
+                        double *step)
 {
     const int stages = n->g->shape.ranks * n->g->shape.chunks;
     if (from == stages) {
@@ -547,8 +548,8 @@ static int first_stage_of(int replicas, int zero_stage)
     return first;
 }
 
-/* ZeRO divides the update among the replicas, so what a stage has to update counts less: the more replicas, the nearer is
- * the cut to that of the products alone. Without ZeRO the number of replicas changes nothing. */
+/* ZeRO divides the update among the replicas, so what a stage has to update counts less: the more replicas, the nearer
+ * is the cut to that of the products alone. Without ZeRO the number of replicas changes nothing. */
 static void replicas_that_shard_have_less_to_update(void **state)
 {
     (void)state;
@@ -563,7 +564,8 @@ static int early_tapes(const char *schedule, int rank, int *ntapes)
 {
     const ls_model_config mc = { .name = "gpt2", .lm = { .vocab_size = 100, .seq_len = 16, .n_layer = 4, .n_head = 2,
                                                           .d_model = 16 } };
-    const ls_plan p = { .size = { [LS_AXIS_PP] = 2, [LS_AXIS_DP] = 1, [LS_AXIS_EP] = 1, [LS_AXIS_CP] = 1, [LS_AXIS_TP] = 1 },
+    const ls_plan p = { .size = { [LS_AXIS_PP] = 2, [LS_AXIS_DP] = 1, [LS_AXIS_EP] = 1, [LS_AXIS_CP] = 1,
+                                  [LS_AXIS_TP] = 1 },
                         .schedule = schedule, .micro_batch = 1, .micro_batches = 4, .tokens = 16 };
     ls_world *w;
     ls_arena *arena;
