@@ -48,7 +48,7 @@ typedef struct options {
     double clip, lr;
     const char *dtype, *sync, *pack, *save, *ckpt, *reduce, *copy, *reshard, *security, *progress, *context, *split,
         *schedule;
-    ls_opt_ints layers;
+    ls_opt_doubles layers;
     bool guard, units, sp, help;
 } options;
 
@@ -69,7 +69,7 @@ static const ls_opt table[] = {
     { "sp", LS_OPT_BOOL, AT(sp), "false", NULL, "and norms, dropout and residuals along the sequence", 0, NULL },
     { "cp", LS_OPT_INT, AT(cp), "1", "1..256", "ranks that divide every sequence", 0, NULL },
     { "context", LS_OPT_CHOICE, AT(context), "ring", "ring|gather|ulysses", "--cp: how queries meet keys of other ranks", 0, NULL },
-    { "layers", LS_OPT_INTS, AT(layers), "", "0..1024",
+    { "layers", LS_OPT_DOUBLES, AT(layers), "", "0..1024",
       "--pp: layers of each stage; none given: those of the shortest replayed step", 0, NULL },
     { "split", LS_OPT_CHOICE, AT(split), "zigzag", "zigzag|contiguous", "--cp: tokens of a rank", 0, NULL },
     { "pp", LS_OPT_INT, AT(pp), "1", "1..256", "pipeline stages, of --micro_batches", 0, NULL },

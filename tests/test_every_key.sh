@@ -296,10 +296,12 @@ shows pipeline.schedule gpt2 "$stages --pipeline.schedule gpipe" grep -q '2 rank
 refuse pipeline.schedule gpt2 "$stages --pipeline.schedule zb-h1 --zero.stage 2" 78 'schedule zb-h1 has backwards in two halves'
 refuse pipeline.chunks gpt2 "$stages --pipeline.chunks 2" 78 'pipeline schedule 1f1b with 2 chunks of the model per rank: expected 1'
 refuse pipeline.split gpt2 "$stages --pipeline.split 1,1" 78 'a split gives 2 layers to 2 stages: expected 1, the layers of the model'
-refuse parallel.pp gpt2 '--parallel.pp 4' 78 'plan: 4 stages of a model that has 3 units (embedding, layers and head)'
+refuse pipeline.split gpt2 "$stages --pipeline.split 0.25,0.75" 78 'a split gives stage 0 0.25 layers: expected a multiple of 0.5'
+refuse parallel.pp gpt2 '--parallel.pp 5' 78 'plan: 5 stages of a model that has 4 units (embedding, halves of layers and head)'
 differ output pipeline.chunks gpt2 "--dry-run $stages --model.n_layer 4 --pipeline.schedule interleaved" \
     "--dry-run $stages --model.n_layer 4 --pipeline.schedule interleaved --pipeline.chunks 3"
 differ output pipeline.split gpt2 "--dry-run $stages --model.n_layer 4" "--dry-run $stages --model.n_layer 4 --pipeline.split 1,3"
+differ output pipeline.split gpt2 "--dry-run $stages --model.n_layer 4 --pipeline.split 1,3" "--dry-run $stages --model.n_layer 4 --pipeline.split 1.5,2.5"
 
 # --- ddp, zero ----------------------------------------------------------------------------------------------
 wide='-n 2 --model.dims 8,64,64,3 --comm.transport tcp'

@@ -66,14 +66,15 @@ static int number_of(const ls_layout *l, const char *key, int def)
     return text_of_it ? atoi(text_of_it) : def;
 }
 
-/* The stage of a layer, where pipeline.split says how many each has: embedding and head are in the first and the last.
- */
+/* The stage of a half of a layer, where pipeline.split says how many layers each has: embedding and head are in the
+ * first and the last. */
 static int stage_of(const char *split, int stages, const char *name)
 {
     const char *h = strstr(name, "h.");
     int s = 0;
     if (!h) return strstr(name, "ln_f") || strstr(name, "lm_head") ? stages - 1 : 0;
-    for (int layer = atoi(h + 2); layer >= atoi(split); split = strchr(split, ',') + 1, s++) layer -= atoi(split);
+    double at = atoi(h + 2) + (strstr(name, "ln_2") || strstr(name, "mlp") ? 0.5 : 0.0);
+    for (; at >= atof(split); split = strchr(split, ',') + 1, s++) at -= atof(split);
     return s;
 }
 
@@ -155,6 +156,10 @@ static void a_step_sends_what_the_closed_form_says(void **state)
         { 3, { "parallel.pp", "3", "pipeline.split", "1,2,1", "pipeline.schedule", "zb-h1" } },
         { 2, { "parallel.pp", "2", "pipeline.split", "1,1,1,1", "pipeline.schedule", "interleaved", "pipeline.chunks", "2" } },
         { 4, { "parallel.pp", "2", "pipeline.split", "0,2,2,0", "pipeline.schedule", "interleaved", "pipeline.chunks", "2" } },
+        { 2, { "parallel.pp", "2", "pipeline.split", "2.5,1.5" } },
+        { 4, { "parallel.pp", "2", "pipeline.split", "0.5,3.5", "pipeline.schedule", "gpipe" } },
+        { 3, { "parallel.pp", "3", "pipeline.split", "1.5,0.5,2", "pipeline.schedule", "zb-h1" } },
+        { 2, { "parallel.pp", "2", "pipeline.split", "0.5,1,2,0.5", "pipeline.schedule", "interleaved", "pipeline.chunks", "2" } },
     };
     for (size_t i = 0; i < COUNT(pp); i++) {
         assert_layout(&(ls_layout){ .ranks = pp[i].ranks, .run = gpt2, .layout = pp[i].layout, .calls = staged }, F32);
@@ -199,15 +204,18 @@ static void all_orders_have_the_same_bits(void **state)
         { 2, { "parallel.pp", "2", "pipeline.schedule", "zb-h1" } },
         { 2, { "parallel.pp", "2", "pipeline.schedule", "interleaved" } },
         { 2, { "parallel.pp", "2", "pipeline.split", "3,1" } },
+        { 2, { "parallel.pp", "2", "pipeline.split", "1.5,2.5" } },
         { 4, { "parallel.pp", "4" } },
         { 2, { "parallel.pp", "2", "pipeline.schedule", "zb-v" } },
         { 2, { "parallel.pp", "2", "pipeline.schedule", "dualpipe-v" } },
+        { 2, { "parallel.pp", "2", "pipeline.schedule", "zb-v", "pipeline.split", "0.5,2,1.5,0" } },
     };
     static const char **const run[] = { gpt2, llama, dropped, gpt2_untied };
+    const size_t in_a_v = 3;
     ls_layout_outcome *o = calloc(2, sizeof *o);
     for (size_t r = 0; r < COUNT(run); r++) {
         train_for(run[r], &order[0], &o[0]);
-        for (size_t i = 1; i < COUNT(order) - (run[r] == gpt2_untied ? 0 : 2); i++) {
+        for (size_t i = 1; i < COUNT(order) - (run[r] == gpt2_untied ? 0 : in_a_v); i++) {
             train_for(run[r], &order[i], &o[1]);
             if (strcmp(o[0].rank[0].digest, o[1].rank[0].digest) != 0)
                 fail_msg("model %zu, order %zu: digest %s, expected %s", r, i, o[1].rank[0].digest, o[0].rank[0].digest);
@@ -339,10 +347,44 @@ static void with_all_that_a_step_can_do(void **state)
         }
 }
 
+/* Stages that begin or end between the attention and the mlp of a layer: of each model, in each order, with every other
+ * axis and what shards or repeats a step. In a V the first two cuts are inside layers and the chunks of one rank have
+ * both halves of one. */
+static void stages_begin_inside_layers(void **state)
+{
+    (void)state;
+    static const division ways[] = {
+        { 2, { "parallel.pp", "2", "pipeline.split", "1.5,2.5" } },
+        { 2, { "parallel.pp", "2", "pipeline.split", "3.5,0.5", "pipeline.schedule", "zb-h1" } },
+        { 2, { "parallel.pp", "2", "pipeline.split", "0.5,2,1.5,0", "pipeline.schedule", "zb-v" } },
+        { 4, { "parallel.pp", "4", "pipeline.split", "0.5,0.5,1.5,1.5", "train.recompute", "selective" } },
+        { 4, { "parallel.pp", "2", "pipeline.split", "2.5,1.5", "parallel.tp", "2", "parallel.sp", "true" } },
+        { 4, { "parallel.pp", "2", "pipeline.split", "0.5,1,0.5,2", "parallel.cp", "2", "pipeline.schedule", "interleaved" } },
+        { 4, { "parallel.pp", "2", "pipeline.split", "1.5,2.5", "zero.stage", "2", "train.recompute", "full" } },
+        { 4, { "parallel.pp", "2", "pipeline.split", "1.5,2.5", "zero.stage", "3", "zero.copy", "rank" } },
+        { 8, { "parallel.pp", "2", "pipeline.split", "2.5,1.5", "zero.stage", "1", "zero.hsdp", "2" } },
+        { 2, { "parallel.pp", "2", "pipeline.split", "0.5,0.5,0.5,0.5,0.5,1.5", "pipeline.schedule", "interleaved", "pipeline.chunks", "3" } },
+    };
+    static const division experts[] = {
+        { 4, { "parallel.pp", "2", "parallel.ep", "2", "pipeline.split", "0.5,3.5" } },
+        { 4, { "parallel.pp", "2", "parallel.ep", "2", "pipeline.split", "1.5,1,1.5,0", "pipeline.schedule", "zb-v", "zero.stage", "1" } },
+        { 8, { "parallel.pp", "4", "parallel.ep", "2", "pipeline.split", "0.5,1,1,1.5", "zero.stage", "3", "zero.copy", "rank" } },
+    };
+    static const char **const run[] = { gpt2, llama, dropped, moe };
+    for (size_t r = 0; r < COUNT(run); r++) check(run[r], ways, COUNT(ways));
+    check(moe, experts, COUNT(experts));
+    for (size_t i = 0; i < 4; i++) {
+        const char *layout[13] = { "train.dtype", "bf16" };
+        memcpy(layout + 2, ways[i].layout, sizeof ways[i].layout);
+        assert_layout(&(ls_layout){ .ranks = ways[i].ranks, .run = i % 2 ? llama : gpt2, .layout = layout }, BF16);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stages_train_the_model),
+        cmocka_unit_test(stages_begin_inside_layers),
         cmocka_unit_test(in_every_order),
         cmocka_unit_test(a_step_sends_what_the_closed_form_says),
         cmocka_unit_test(all_orders_have_the_same_bits),

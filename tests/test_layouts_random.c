@@ -21,7 +21,7 @@
 #define TOKENS     "32" /* a multiple of 2 cp and of cp tp, for all that are drawn */
 #define MOST_RANKS 16
 #define LARGE      32   /* ranks of a large layout, at least, and twice as many at most */
-#define KEYS       18   /* of a layout */
+#define KEYS       19   /* of a layout */
 #define FIRST_SEED 205  /* its 12 have each axis, schedule, stage, context, dtype and kind of recompute */
 #define EXPERTS_SEED 5  /* its 12 have all of this, each ep, each task with experts, hybrid sharding and a hook */
 #define STAGES_SEED 26  /* the first has backwards in two halves and recomputes all */
@@ -127,6 +127,18 @@ static void draw_axes(drawn *d, uint64_t *rng, int dp, int tp, int cp)
     set(d, "parallel.cp_split", draw(rng, 2) ? "contiguous" : "zigzag");
 }
 
+/* Of every other seed stages that begin and end between halves of layers. With numbers of its own, so that all else that
+ * a seed draws stays as it was. */
+static void draw_split(drawn *d, int stages)
+{
+    static const char *const two[] = { "0.5,3.5", "1.5,2.5", "2.5,1.5", "3.5,0.5" };
+    static const char *const four[] = { "0.5,1.5,1,1",     "1.5,0.5,1.5,0.5", "0,0.5,3,0.5",     "0.5,0.5,0.5,2.5",
+                                        "1,1.5,1.5,0",     "2.5,0.5,1,0",     "0.5,2,1,0.5",     "1.5,1,1,0.5" };
+    uint64_t rng = d->seed * 2654435761u;
+    (void)draw(&rng, 2);
+    if (draw(&rng, 2)) set(d, "pipeline.split", stages == 2 ? two[draw(&rng, COUNT(two))] : four[draw(&rng, COUNT(four))]);
+}
+
 /* How ranks divide the layers of the model among them. Schedules with backwards in two halves do without stages of ZeRO
  * that reduce each of them; in a V a tied matrix is in two chunks of a rank, which then has all of it. */
 static bool draw_pipeline(drawn *d, uint64_t *rng, int pp)
@@ -138,7 +150,9 @@ static bool draw_pipeline(drawn *d, uint64_t *rng, int pp)
     const uint32_t k = draw(rng, pp == 4 ? 5 : COUNT(order)); /* 6 units */
     if (pp == 1) return false;
     set(d, "parallel.pp", number[pp]);
-    set(d, "pipeline.schedule", order[pp == 4 && k == 2 ? 0 : k].name);
+    const char *const name = order[pp == 4 && k == 2 ? 0 : k].name;
+    set(d, "pipeline.schedule", name);
+    draw_split(d, strchr(name, 'v') ? 2 * pp : pp); /* interleaved, zb-v and dualpipe-v have two chunks per rank */
     return order[k].halves;
 }
 

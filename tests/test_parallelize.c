@@ -55,13 +55,14 @@ CHANGE(bf16, p->dtype = LS_BF16; p->recompute = LS_RECOMPUTE_FULL)
 CHANGE(two_stages, p->size[LS_AXIS_PP] = p->size[LS_AXIS_DP] = 2)
 CHANGE(chunks_of_stages, p->size[LS_AXIS_PP] = p->size[LS_AXIS_DP] = p->chunks = 2; p->schedule = "interleaved")
 CHANGE(six_stages, p->size[LS_AXIS_PP] = 2; p->size[LS_AXIS_DP] = 2; p->chunks = 3; p->schedule = "interleaved")
+CHANGE(eight_stages, p->size[LS_AXIS_PP] = 2; p->size[LS_AXIS_DP] = 2; p->chunks = 4; p->schedule = "interleaved")
 CHANGE(unused_of_stages, p->size[LS_AXIS_PP] = p->size[LS_AXIS_DP] = 2; p->ddp.find_unused = true)
 CHANGE(tree_of_stages, p->size[LS_AXIS_PP] = p->size[LS_AXIS_DP] = 2; p->ddp.tree = true)
 CHANGE(tree_of_halves, p->size[LS_AXIS_PP] = p->size[LS_AXIS_DP] = 2; p->ddp.tree = true; p->schedule = "zb-h1")
 CHANGE(halves_of_2, p->size[LS_AXIS_PP] = p->size[LS_AXIS_DP] = p->ddp.zero_stage = 2; p->schedule = "zb-h1")
 CHANGE(tied_in_a_v, p->size[LS_AXIS_PP] = p->size[LS_AXIS_DP] = 2; p->ddp.zero_stage = 3;
        p->ddp.copy = LS_ZERO_COPY_RANK; p->ddp.reduce_last = true; p->schedule = "zb-v")
-CHANGE(split_of_one, static const int64_t split[] = { 2 }; p->split = split; p->nsplit = 1)
+CHANGE(split_of_one, static const double split[] = { 2 }; p->split = split; p->nsplit = 1)
 CHANGE(two_experts, p->size[LS_AXIS_EP] = 2)
 CHANGE(three_stages, p->size[LS_AXIS_PP] = 3)
 CHANGE(three_tensors, p->size[LS_AXIS_TP] = 3)
@@ -143,7 +144,9 @@ static void a_plan_that_cannot_be_applied_is_refused(void **state)
         { two_stages, &mlp, LS_OK, NULL },
         { chunks_of_stages, &gpt2, LS_OK, NULL },
         { three_stages, &gpt2, LS_BAD_CONFIG, "mesh: pp 3 x dp 4 = 12, but the world has 4 ranks" },
-        { six_stages, &gpt2, LS_BAD_CONFIG, "plan: 6 stages of a model that has 4 units (embedding, layers and head): expected at most" },
+        { six_stages, &gpt2, LS_OK, NULL }, /* embedding, halves of 2 layers, head */
+        { eight_stages, &gpt2, LS_BAD_CONFIG, "plan: 8 stages of a model that has 6 units (embedding, halves of layers and head): expected at "
+          "most" },
         { unused_of_stages, &gpt2, LS_UNSUPPORTED, "plan: find_unused is true, and pp is 2: expected false, or pp 1" },
         { tree_of_stages, &gpt2, LS_UNSUPPORTED, "plan: sums of gradients as a tree, and the first and the last of 2 stages each add up a part of a "
           "tied embedding's gradient: expected model.tied false, or pp 1" },

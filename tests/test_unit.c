@@ -343,7 +343,7 @@ static void a_language_models_tables_are_checked(void **state)
     own.lm = &tables;
     assert_done(ls_model_create_of(&own, &c, &m));
     ls_model_destroy(m);
-    tables.block = (ls_lm_unit){ hole, { tables.block.cls.forward, COUNT(hole), true } };
+    tables.block = (ls_lm_unit){ .param = hole, .cls = { tables.block.cls.forward, COUNT(hole), true } };
     assert_refused(ls_model_create_of(&own, &c, &m), LS_INVALID, "the table of unit 'h' has no parameter at position 0");
     tables = *llama->lm;
     tables.embedding.param = unmarked;

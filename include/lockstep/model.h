@@ -168,9 +168,16 @@ ls_pass ls_model_pass(const ls_model *m);
 /* Divides m's units into `stages` stages, at least one each, so that the costliest stage costs as little as it can: the
  * cost of a unit are its operations, and of a head its product with the vocabulary is the most of them. `split` (NULL:
  * divide by cost) has the number of layers of each stage, [nsplit]; an embedding and a head, which are no layers, go to
- * the first and the last stage. first[stages + 1] is written. LS_BAD_CONFIG: more stages than units, or a split that
- * does not add up. */
-ls_status ls_model_split(const ls_model *m, int stages, const int64_t *split, int nsplit, int *first);
+ * the first and the last stage. In a language model each number is a multiple of 0.5: a layer can be cut between its
+ * attention and its mlp, if these are units of m (ls_place.halved). first[stages + 1] is written. LS_BAD_CONFIG: more
+ * stages than units, or a split that does not add up. */
+ls_status ls_model_split(const ls_model *m, int stages, const double *split, int nsplit, int *first);
+/* `halved` is `layers` with every layer halved. Rewrites first[stages + 1], bounds of stages in units of `layers`, as
+ * units of `halved`. */
+void ls_model_to_halves(const ls_model *layers, const ls_model *halved, int stages, int *first);
+/* The other way: halves in `place` the layers that a bound of stages cuts, and no other, and rewrites first[stages + 1],
+ * units of `halved`, as units of a model at that place. */
+void ls_model_to_layers(const ls_model *halved, int stages, int *first, ls_place *place);
 /* What a unit costs for a micro-batch: forward, and backward of its input and of its weights, in operations, or in as
  * many as take as long as moving the bytes of an op takes, if those are more. What an op computes in one piece is in
  * `input`. `elements`: of the parameters that belong to it. */

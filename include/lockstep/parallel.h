@@ -40,8 +40,8 @@ typedef struct ls_plan {
     int hsdp;                /* hybrid sharding: number of sets of shards, each on consecutive ranks. 0, 1: one */
     const char *schedule;    /* of the pipeline, by name (pipe.h); NULL: "1f1b" */
     int chunks;              /* pieces of the model per rank of the pipeline; 0: the schedule's least */
-    const int64_t *split; /* [nsplit], borrowed: layers of each stage, of which there are pp by chunks; NULL: those with
-                             which the replayed step is shortest */
+    const double *split; /* [nsplit], borrowed: layers of each stage, of which there are pp by chunks, in multiples of
+                            0.5 (ls_model_split); NULL: those with which the replayed step is shortest */
     int nsplit;
     int64_t tokens;          /* of a sequence, with which these stages are found; 0: as many as the model allows */
     int64_t micro_batch;     /* samples per forward, at most */

@@ -50,6 +50,8 @@ typedef enum ls_cp_mode {
 /* "ring", "gather", "ulysses", "ulysses-ring"; LS_BAD_CONFIG otherwise. */
 ls_status ls_cp_mode_find(const char *name, ls_cp_mode *out);
 
+#define LS_MOST_LAYERS 1024 /* of a language model */
+
 /* Where in a model a rank is. Zeros: its layers are whole. */
 typedef struct ls_place {
     ls_along tp;            /* ranks that divide every layer */
@@ -65,7 +67,12 @@ typedef struct ls_place {
                                 rank r / exchange.size of its ring; exchange.size x ring.size = cp.size */
     bool in_turn; /* of cp: rank r has tokens [r T / cp, (r + 1) T / cp), and not the r-th piece from both ends */
     ls_along ep;            /* ranks that divide the experts of a layer, and have different samples (moe.h) */
+    uint64_t halved[LS_MOST_LAYERS / 64]; /* a bit per layer: its attention and its mlp are units of their own, because
+                                             a stage of the pipeline ends between them */
 } ls_place;
+
+static inline bool ls_layer_is_halved(const ls_place *p, int layer) { return p->halved[layer / 64] >> layer % 64 & 1; }
+static inline void ls_halve_layer(ls_place *p, int layer) { p->halved[layer / 64] |= (uint64_t)1 << layer % 64; }
 
 static inline bool ls_divides(const ls_along *a) { return a->size > 1; }
 /* The same place, without groups to call. */

@@ -1,6 +1,7 @@
 /* unit.h -- units: the pieces of a model that are computed, recomputed, gathered, staged, timed and planned as one.
  *
  *   GPT-2     "embedding", "h.0" .. "h.11", "head"      a head is the last norm and the matrix that gives logits
+ *             "h.3.attention", "h.3.mlp"                 in place of "h.3", where a stage ends inside the layer
  *
  * A unit owns a run of the model's parameters; its forward finds them by their positions in the unit. A parameter that
  * several units use (an embedding that is the head's matrix, too) belongs to the root. It is needed from its first use
@@ -60,6 +61,7 @@ typedef struct ls_pass {
 /* --- a unit ----------------------------------------------------------------------- */
 
 #define LS_UNIT_NAME 32
+#define LS_UNIT_SKIPPED (-2) /* a position that the unit's forward does not read: the other half of a layer does */
 #define LS_UNIT_ROOT "root" /* in reports, the owner of parameters that several units use; no unit may have this name */
 
 typedef struct ls_unit ls_unit;
@@ -81,7 +83,7 @@ struct ls_unit {
     int first, nparams;      /* of ls_params: the parameters that belong to it alone, */
     int first_last, nlast;   /* and those of them that come after all units (ls_units_add_last) */
     int *position;           /* owned: [npositions], the index in ls_params of the parameter at each position; of a unit
-                              * that is elsewhere the place in the whole model (ls_params_at) */
+                              * that is elsewhere the place in the whole model (ls_params_at); LS_UNIT_SKIPPED */
     int npositions;
     bool elsewhere;          /* other ranks compute it (ls_units_keep): it has no parameters here */
     const ls_unit_class *cls;
@@ -109,6 +111,8 @@ ls_status ls_units_add(ls_units *us, ls_params *ps, const char *name, int ndim, 
 ls_status ls_units_share(ls_units *us, const ls_params *ps, const char *name);
 /* Leaves the newest unit's next position for ls_units_add_last. */
 ls_status ls_units_leave(ls_units *us);
+/* The newest unit's forward does not read its next position (LS_UNIT_SKIPPED). */
+ls_status ls_units_skip(ls_units *us);
 /* Registers a parameter of unit `unit` at a position that was left, after the last unit: parameters that a wrapper of
  * their own keeps in step (ls_params.experts) lie together. Units in ascending order. */
 ls_status ls_units_add_last(ls_units *us, ls_params *ps, int unit, int position, const char *name, int ndim,

@@ -67,6 +67,7 @@ enum {
     LN_2_WEIGHT, LN_2_BIAS, C_FC_WEIGHT, C_FC_BIAS, MLP_PROJ_WEIGHT, MLP_PROJ_BIAS, IN_BLOCK
 };
 #define CONV1D .transposed = true
+#define MLP .mlp = true
 static const ls_lm_param block_params[] = {
     [LN_1_WEIGHT] = { "transformer.h.%d.ln_1.weight", { LS_LM_C }, .init = LS_LM_ONE },
     [LN_1_BIAS] = { "transformer.h.%d.ln_1.bias", { LS_LM_C }, .init = LS_LM_ZERO },
@@ -75,13 +76,13 @@ static const ls_lm_param block_params[] = {
     [ATTN_PROJ_WEIGHT] = { "transformer.h.%d.attn.c_proj.weight", { LS_LM_C, LS_LM_C }, .init = LS_LM_RESIDUAL,
                            .cut = LS_LM_ROWS, CONV1D },
     [ATTN_PROJ_BIAS] = { "transformer.h.%d.attn.c_proj.bias", { LS_LM_C }, .init = LS_LM_ZERO },
-    [LN_2_WEIGHT] = { "transformer.h.%d.ln_2.weight", { LS_LM_C }, .init = LS_LM_ONE },
-    [LN_2_BIAS] = { "transformer.h.%d.ln_2.bias", { LS_LM_C }, .init = LS_LM_ZERO },
-    [C_FC_WEIGHT] = { "transformer.h.%d.mlp.c_fc.weight", { LS_LM_F, LS_LM_C }, .cut = LS_LM_COLUMNS, CONV1D },
-    [C_FC_BIAS] = { "transformer.h.%d.mlp.c_fc.bias", { LS_LM_F }, .init = LS_LM_ZERO, .cut = LS_LM_COLUMNS },
+    [LN_2_WEIGHT] = { "transformer.h.%d.ln_2.weight", { LS_LM_C }, .init = LS_LM_ONE, MLP },
+    [LN_2_BIAS] = { "transformer.h.%d.ln_2.bias", { LS_LM_C }, .init = LS_LM_ZERO, MLP },
+    [C_FC_WEIGHT] = { "transformer.h.%d.mlp.c_fc.weight", { LS_LM_F, LS_LM_C }, .cut = LS_LM_COLUMNS, CONV1D, MLP },
+    [C_FC_BIAS] = { "transformer.h.%d.mlp.c_fc.bias", { LS_LM_F }, .init = LS_LM_ZERO, .cut = LS_LM_COLUMNS, MLP },
     [MLP_PROJ_WEIGHT] = { "transformer.h.%d.mlp.c_proj.weight", { LS_LM_C, LS_LM_F }, .init = LS_LM_RESIDUAL,
-                          .cut = LS_LM_ROWS, CONV1D },
-    [MLP_PROJ_BIAS] = { "transformer.h.%d.mlp.c_proj.bias", { LS_LM_C }, .init = LS_LM_ZERO },
+                          .cut = LS_LM_ROWS, CONV1D, MLP },
+    [MLP_PROJ_BIAS] = { "transformer.h.%d.mlp.c_proj.bias", { LS_LM_C }, .init = LS_LM_ZERO, MLP },
 };
 
 enum { LN_F_WEIGHT, LN_F_BIAS, HEAD, IN_HEAD };
@@ -126,12 +127,22 @@ static ls_tensor *mlp(const ls_unit *u, ls_tape *t, ls_tensor *x, const ls_pass 
     return ls_tp_rows(t, h, P(MLP_PROJ_WEIGHT), P(MLP_PROJ_BIAS), pass->place);
 }
 
-/* x [B, T, C] -> the same shape. */
-static ls_tensor *block(const ls_unit *u, ls_tape *t, ls_tensor *x, const ls_pass *pass)
+/* x [B, T, C] -> the same shape: the halves of a layer, and all of it. */
+static ls_tensor *first(const ls_unit *u, ls_tape *t, ls_tensor *x, const ls_pass *pass)
 {
     const double p = ls_lm_sizes(u)->resid_dropout;
-    x = ls_add(t, x, ls_lm_dropout(pass, t, attention(u, t, x, pass), p, 2 * u->number + 1));
+    return ls_add(t, x, ls_lm_dropout(pass, t, attention(u, t, x, pass), p, 2 * u->number + 1));
+}
+
+static ls_tensor *second(const ls_unit *u, ls_tape *t, ls_tensor *x, const ls_pass *pass)
+{
+    const double p = ls_lm_sizes(u)->resid_dropout;
     return ls_add(t, x, ls_lm_dropout(pass, t, mlp(u, t, x, pass), p, 2 * u->number + 2));
+}
+
+static ls_tensor *block(const ls_unit *u, ls_tape *t, ls_tensor *x, const ls_pass *pass)
+{
+    return second(u, t, first(u, t, x, pass), pass);
 }
 
 /* x [B, T, C] -> logits or loss. */
@@ -168,9 +179,9 @@ static const ls_hf_key config_json[] = {
 /* --- all together -------------------------------------------------------------------------------------- */
 
 static const ls_lm_class lm = {
-    .embedding = { embedding_params, { embedding, IN_EMBEDDING, false } },
-    .block = { block_params, { block, IN_BLOCK, true } },
-    .head = { head_params, { head, IN_HEAD, false } },
+    .embedding = { .param = embedding_params, .cls = { embedding, IN_EMBEDDING, false } },
+    .block = LS_LM_LAYER(block_params, IN_BLOCK, block, first, second),
+    .head = { .param = head_params, .cls = { head, IN_HEAD, false } },
     .architecture = "GPT2LMHeadModel",
     .prefix = "transformer.",
     .keys = config_json,

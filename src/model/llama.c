@@ -65,16 +65,18 @@ const ls_lm_param ls_llama_embedding_params[] = {
     [EMBED] = { "model.embed_tokens.weight", { LS_LM_V, LS_LM_C }, .cut = LS_LM_COLUMNS, .head = true },
 };
 
+#define MLP .mlp = true
 const ls_lm_param ls_llama_block_params[] = {
     [LS_LLAMA_Q_PROJ] = { "model.layers.%d.self_attn.q_proj.weight", { LS_LM_C, LS_LM_C }, .cut = LS_LM_COLUMNS },
     [LS_LLAMA_K_PROJ] = { "model.layers.%d.self_attn.k_proj.weight", { LS_LM_KV, LS_LM_C }, .cut = LS_LM_COLUMNS },
     [LS_LLAMA_V_PROJ] = { "model.layers.%d.self_attn.v_proj.weight", { LS_LM_KV, LS_LM_C }, .cut = LS_LM_COLUMNS },
     [LS_LLAMA_O_PROJ] = { "model.layers.%d.self_attn.o_proj.weight", { LS_LM_C, LS_LM_C }, .init = LS_LM_RESIDUAL, .cut = LS_LM_ROWS },
-    [LS_LLAMA_GATE_PROJ] = { "model.layers.%d.mlp.gate_proj.weight", { LS_LM_F, LS_LM_C }, .cut = LS_LM_COLUMNS },
-    [LS_LLAMA_UP_PROJ] = { "model.layers.%d.mlp.up_proj.weight", { LS_LM_F, LS_LM_C }, .cut = LS_LM_COLUMNS },
-    [LS_LLAMA_DOWN_PROJ] = { "model.layers.%d.mlp.down_proj.weight", { LS_LM_C, LS_LM_F }, .init = LS_LM_RESIDUAL, .cut = LS_LM_ROWS },
+    [LS_LLAMA_GATE_PROJ] = { "model.layers.%d.mlp.gate_proj.weight", { LS_LM_F, LS_LM_C }, .cut = LS_LM_COLUMNS, MLP },
+    [LS_LLAMA_UP_PROJ] = { "model.layers.%d.mlp.up_proj.weight", { LS_LM_F, LS_LM_C }, .cut = LS_LM_COLUMNS, MLP },
+    [LS_LLAMA_DOWN_PROJ] = { "model.layers.%d.mlp.down_proj.weight", { LS_LM_C, LS_LM_F }, .init = LS_LM_RESIDUAL,
+                             .cut = LS_LM_ROWS, MLP },
     [LS_LLAMA_INPUT_NORM] = { "model.layers.%d.input_layernorm.weight", { LS_LM_C }, .init = LS_LM_ONE },
-    [LS_LLAMA_POST_NORM] = { "model.layers.%d.post_attention_layernorm.weight", { LS_LM_C }, .init = LS_LM_ONE },
+    [LS_LLAMA_POST_NORM] = { "model.layers.%d.post_attention_layernorm.weight", { LS_LM_C }, .init = LS_LM_ONE, MLP },
 };
 
 enum { NORM, HEAD };
@@ -125,10 +127,19 @@ static ls_tensor *mlp(const ls_unit *u, ls_tape *t, ls_tensor *x, const ls_pass 
     return ls_tp_rows(t, ls_swiglu(t, gate, up), P(LS_LLAMA_DOWN_PROJ), NULL, pass->place);
 }
 
+ls_tensor *ls_llama_first(const ls_unit *u, ls_tape *t, ls_tensor *x, const ls_pass *pass)
+{
+    return ls_add(t, x, ls_llama_attention(u, t, x, pass, 0));
+}
+
+ls_tensor *ls_llama_second(const ls_unit *u, ls_tape *t, ls_tensor *x, const ls_pass *pass)
+{
+    return ls_add(t, x, mlp(u, t, x, pass));
+}
+
 ls_tensor *ls_llama_block(const ls_unit *u, ls_tape *t, ls_tensor *x, const ls_pass *pass)
 {
-    x = ls_add(t, x, ls_llama_attention(u, t, x, pass, 0));
-    return ls_add(t, x, mlp(u, t, x, pass));
+    return ls_llama_second(u, t, ls_llama_first(u, t, x, pass), pass);
 }
 
 ls_tensor *ls_llama_head(const ls_unit *u, ls_tape *t, ls_tensor *x, const ls_pass *pass)

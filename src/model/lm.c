@@ -17,7 +17,7 @@ static ls_status check_sizes(const ls_lm_config *c)
 {
     const struct { const char *key; int64_t value, most; } size[] = {
         { "vocab_size", c->vocab_size, MOST_TOKENS }, { "seq_len", c->seq_len, MOST_TOKENS },
-        { "n_layer", c->n_layer, 1024 },              { "n_head", c->n_head, 1024 },
+        { "n_layer", c->n_layer, LS_MOST_LAYERS },    { "n_head", c->n_head, 1024 },
         { "n_kv_head", c->n_kv_head, 1024 },          { "d_model", c->d_model, MOST_WIDTH },
         { "d_ff", c->d_ff, MOST_TOKENS },
     };
@@ -167,52 +167,116 @@ static bool comes_last(const ls_model *m, const ls_lm_param *p)
     return p->cut == LS_LM_EXPERTS && ls_divides(&m->place.ep);
 }
 
-static ls_status add_unit(ls_model *m, const ls_lm_unit *u, const char *name, int layer, uint32_t *id)
+/* The newest unit has all parameters of the table, or those of its attention or of its mlp. A parameter's id is that of
+ * its place in the table, so first values do not depend on which layers are halved. */
+static ls_status add_params(ls_model *m, const ls_lm_unit *u, const bool *mlp, int layer, uint32_t id)
 {
     const char *root = ls_lm_tied(&m->cls->lm->embedding)->name;
-    LS_TRY(ls_units_begin(&m->units, name, layer, &u->cls, m));
     for (int k = 0; k < u->cls.nparams; k++) {
         const ls_lm_param *p = &u->param[k];
         if (p->head && m->lm.tied) {
             LS_TRY(ls_units_share(&m->units, &m->params, root));
             continue;
         }
-        if (comes_last(m, p)) LS_TRY(ls_units_leave(&m->units));
-        else LS_TRY(add(m, p, layer));
-        if (!comes_last(m, p)) m->params.item[m->params.n - 1].id = *id;
-        ++*id;
+        if (mlp && p->mlp != *mlp) LS_TRY(ls_units_skip(&m->units));
+        else if (comes_last(m, p)) LS_TRY(ls_units_leave(&m->units));
+        else {
+            LS_TRY(add(m, p, layer));
+            m->params.item[m->params.n - 1].id = id;
+        }
+        id++;
     }
     return LS_OK;
 }
 
-const ls_lm_unit *ls_lm_unit_at(const ls_model *m, int i)
+/* Parameters of a table that belong to its unit, not to the root. */
+static uint32_t own_of(const ls_model *m, const ls_lm_unit *u)
 {
-    const ls_lm_class *lm = m->cls->lm;
-    if (i == 0) return &lm->embedding;
-    if (i > m->lm.n_layer) return &lm->head;
-    return lm->block_at ? lm->block_at(&m->lm, i - 1) : &lm->block;
+    uint32_t n = 0;
+    for (int k = 0; k < u->cls.nparams; k++) n += !(u->param[k].head && m->lm.tied);
+    return n;
 }
 
-/* What comes last. */
+static ls_status add_unit(ls_model *m, const ls_lm_unit *u, const char *name, uint32_t *id)
+{
+    LS_TRY(ls_units_begin(&m->units, name, 0, &u->cls, m));
+    LS_TRY(add_params(m, u, NULL, 0, *id));
+    *id += own_of(m, u);
+    return LS_OK;
+}
+
+static const ls_lm_unit *layer_of(const ls_model *m, int layer)
+{
+    const ls_lm_class *lm = m->cls->lm;
+    return lm->block_at ? lm->block_at(&m->lm, layer) : &lm->block;
+}
+
+/* One unit, or one for each half. */
+static ls_status add_layer(ls_model *m, int layer, uint32_t *id)
+{
+    static const char *const half[] = { ".attention", ".mlp" };
+    const ls_lm_unit *u = layer_of(m, layer);
+    const bool halved = ls_layer_is_halved(&m->place, layer);
+    for (int h = 0; h < (halved ? 2 : 1); h++) {
+        const bool mlp = h > 0;
+        char name[LS_UNIT_NAME];
+        snprintf(name, sizeof name, "h.%d%s", layer, halved ? half[h] : "");
+        LS_TRY(ls_units_begin(&m->units, name, layer, halved ? &u->half[h] : &u->cls, m));
+        LS_TRY(add_params(m, u, halved ? &mlp : NULL, layer, *id));
+    }
+    *id += own_of(m, u);
+    return LS_OK;
+}
+
+/* The table of unit i. */
+static const ls_lm_unit *table_of(const ls_model *m, int i)
+{
+    if (i == 0) return &m->cls->lm->embedding;
+    return i == m->units.n - 1 ? &m->cls->lm->head : layer_of(m, m->units.item[i].number);
+}
+
+/* Whether units i and i - 1 are halves of a layer. */
+static bool is_second(const ls_model *m, int i)
+{
+    return i > 1 && i < m->units.n - 1 && m->units.item[i].number == m->units.item[i - 1].number;
+}
+
+ls_unit *ls_lm_last_of(const ls_model *m, int layer)
+{
+    int i = 1 + layer;
+    while (m->units.item[i].number < layer || is_second(m, i + 1)) i++;
+    return &m->units.item[i];
+}
+
+/* What comes last, of unit i, whose table's first parameter has this id. */
+static ls_status add_experts_of(ls_model *m, int i, uint32_t id)
+{
+    const ls_lm_unit *u = table_of(m, i);
+    char name[LS_NAME_BYTES];
+    for (int k = 0; k < u->cls.nparams; k++) {
+        const ls_lm_param *p = &u->param[k];
+        if (p->head && m->lm.tied) continue;
+        id++;
+        if (!comes_last(m, p) || m->units.item[i].position[k] == LS_UNIT_SKIPPED) continue;
+        int64_t dim[2] = { length(&m->lm, p->dim[0]), length(&m->lm, p->dim[1]) };
+        const ls_part part = part_of(m, p, dim);
+        name_of(p->name, m->units.item[i].number, name, sizeof name);
+        LS_TRY(ls_units_add_last(&m->units, &m->params, i, k, name, 2, dim));
+        describe(m, p, &part, m->params.n - 1);
+        m->params.item[m->params.n - 1].id = id - 1;
+    }
+    return LS_OK;
+}
+
 static ls_status add_experts(ls_model *m)
 {
     uint32_t id = m->lm.tied;
-    char name[LS_NAME_BYTES];
     m->params.experts = m->params.n;
-    for (int i = 0; i < m->lm.n_layer + 2; i++) {
-        const ls_lm_unit *u = ls_lm_unit_at(m, i);
-        for (int k = 0; k < u->cls.nparams; k++) {
-            const ls_lm_param *p = &u->param[k];
-            if (p->head && m->lm.tied) continue;
-            id++;
-            if (!comes_last(m, p)) continue;
-            int64_t dim[2] = { length(&m->lm, p->dim[0]), length(&m->lm, p->dim[1]) };
-            const ls_part part = part_of(m, p, dim);
-            name_of(p->name, i - 1, name, sizeof name);
-            LS_TRY(ls_units_add_last(&m->units, &m->params, i, k, name, 2, dim));
-            describe(m, p, &part, m->params.n - 1);
-            m->params.item[m->params.n - 1].id = id - 1;
-        }
+    for (int i = 0; i < m->units.n; i++) {
+        const bool second = is_second(m, i);
+        if (second) id -= own_of(m, table_of(m, i));
+        LS_TRY(add_experts_of(m, i, id));
+        id += own_of(m, table_of(m, i));
     }
     return LS_OK;
 }
@@ -220,19 +284,15 @@ static ls_status add_experts(ls_model *m)
 ls_status ls_lm_create(const ls_model_config *c, ls_model *m)
 {
     const ls_lm_class *lm = m->cls->lm;
-    char name[LS_UNIT_NAME];
     uint32_t id = 0;
     m->lm = c->lm;
     LS_TRY(check_table(m, "embedding", &lm->embedding, true));
-    for (int l = 0; l < m->lm.n_layer; l++) LS_TRY(check_table(m, "h", ls_lm_unit_at(m, 1 + l), false));
+    for (int l = 0; l < m->lm.n_layer; l++) LS_TRY(check_table(m, "h", layer_of(m, l), false));
     LS_TRY(check_table(m, "head", &lm->head, true));
     if (m->lm.tied) LS_TRY(add(m, ls_lm_tied(&lm->embedding), (int)id++));
-    LS_TRY(add_unit(m, &lm->embedding, "embedding", 0, &id));
-    for (int l = 0; l < m->lm.n_layer; l++) {
-        snprintf(name, sizeof name, "h.%d", l);
-        LS_TRY(add_unit(m, ls_lm_unit_at(m, 1 + l), name, l, &id));
-    }
-    LS_TRY(add_unit(m, &lm->head, "head", 0, &id));
+    LS_TRY(add_unit(m, &lm->embedding, "embedding", &id));
+    for (int l = 0; l < m->lm.n_layer; l++) LS_TRY(add_layer(m, l, &id));
+    LS_TRY(add_unit(m, &lm->head, "head", &id));
     return ls_divides(&m->place.ep) ? add_experts(m) : LS_OK;
 }
 
@@ -261,8 +321,9 @@ ls_status ls_lm_init_values(ls_model *m, const ls_model_config *c)
         return ls_fail(LS_UNSUPPORTED, "model.init torch: %s does not have PyTorch's initial values; set it to philox", m->cls->name);
     for (int i = 0; i < m->units.n; i++) {
         const ls_unit *u = &m->units.item[i];
-        const ls_lm_param *table = ls_lm_unit_at(m, i)->param;
+        const ls_lm_param *table = table_of(m, i)->param;
         for (int k = 0; k < u->npositions; k++) {
+            if (u->position[k] == LS_UNIT_SKIPPED) continue;
             ls_param *p = ls_units_param(&m->params, u, k);
             const bool again = p->unit < 0 && i > 0; /* tied: the embedding's has been drawn */
             if (!again) LS_TRY(ls_init_part(p, c->seed, dist_of(table[k].init, m->lm.n_layer)));

@@ -52,13 +52,22 @@ typedef struct ls_lm_param {
     bool transposed;  /* Hugging Face's file has [in, out] ("Conv1D") */
     bool head;        /* of the embedding and of the head: one matrix where c->tied */
     bool f32;         /* ls_param.f32: ls_add_rows reads it */
+    bool mlp;         /* of a layer: the mlp reads it, not the attention */
 } ls_lm_param;
 
 /* One of the three kinds of unit. */
 typedef struct ls_lm_unit {
     const ls_lm_param *param; /* [cls.nparams] */
     ls_unit_class cls;
+    ls_unit_class half[2];    /* of a layer: attention and mlp as units of their own, whose forwards have the same
+                               * positions, and skip those of the other one */
 } ls_lm_unit;
+
+/* A layer with n parameters: all of it, its attention, its mlp. */
+#define LS_LM_LAYER(params, n, all, attention, mlp)                                                                \
+    {                                                                                                              \
+        .param = (params), .cls = { (all), (n), true }, .half = { { (attention), (n), true }, { (mlp), (n), true } } \
+    }
 
 /* A key of config.json. */
 typedef enum ls_hf_kind {
@@ -110,8 +119,8 @@ ls_status ls_lm_init_values(ls_model *m, const ls_model_config *c);
 /* ids and labels, both [batch, tokens]; tokens 0: seq_len. */
 void ls_lm_input(const ls_model *m, int64_t batch, int64_t tokens, ls_model_input *in);
 
-/* The table of unit i. */
-const ls_lm_unit *ls_lm_unit_at(const ls_model *m, int i);
+/* The unit that computes a layer, or of one whose halves are units the mlp. */
+ls_unit *ls_lm_last_of(const ls_model *m, int layer);
 /* The table entry of the matrix that is one where a model ties them: of the embedding, of the head. */
 const ls_lm_param *ls_lm_tied(const ls_lm_unit *u);
 

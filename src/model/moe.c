@@ -108,6 +108,7 @@ enum { ROUTER = LS_LLAMA_BLOCK, BIAS, IN_BLOCK };
 enum { S_ROUTER = LS_LLAMA_BLOCK, Q_BIAS, K_BIAS, V_BIAS, S_GATE, S_UP, S_DOWN, S_SIGMOID, S_BIAS, IN_SHARED };
 
 #define LAYER "model.layers.%d."
+#define MLP .mlp = true
 #define ATTENTION                                                                                         \
     [LS_LLAMA_Q_PROJ] = { LAYER "self_attn.q_proj.weight", { LS_LM_C, LS_LM_C }, .cut = LS_LM_COLUMNS },  \
     [LS_LLAMA_K_PROJ] = { LAYER "self_attn.k_proj.weight", { LS_LM_KV, LS_LM_C }, .cut = LS_LM_COLUMNS }, \
@@ -117,34 +118,35 @@ enum { S_ROUTER = LS_LLAMA_BLOCK, Q_BIAS, K_BIAS, V_BIAS, S_GATE, S_UP, S_DOWN, 
                           .init = LS_LM_RESIDUAL,                                                         \
                           .cut = LS_LM_ROWS },                                                            \
     [LS_LLAMA_INPUT_NORM] = { LAYER "input_layernorm.weight", { LS_LM_C }, .init = LS_LM_ONE },           \
-    [LS_LLAMA_POST_NORM] = { LAYER "post_attention_layernorm.weight", { LS_LM_C }, .init = LS_LM_ONE }
-#define EXPERTS(in, gate, up, down)                                        \
-    [W1] = { LAYER in gate, { LS_LM_EF, LS_LM_C }, .cut = LS_LM_EXPERTS }, \
-    [W3] = { LAYER in up, { LS_LM_EF, LS_LM_C }, .cut = LS_LM_EXPERTS },   \
-    [W2] = { LAYER in down, { LS_LM_EF, LS_LM_C }, .init = LS_LM_RESIDUAL, .cut = LS_LM_EXPERTS }
+    [LS_LLAMA_POST_NORM] = { LAYER "post_attention_layernorm.weight", { LS_LM_C }, .init = LS_LM_ONE, MLP }
+#define EXPERTS(in, gate, up, down)                                             \
+    [W1] = { LAYER in gate, { LS_LM_EF, LS_LM_C }, .cut = LS_LM_EXPERTS, MLP }, \
+    [W3] = { LAYER in up, { LS_LM_EF, LS_LM_C }, .cut = LS_LM_EXPERTS, MLP },   \
+    [W2] = { LAYER in down, { LS_LM_EF, LS_LM_C }, .init = LS_LM_RESIDUAL, .cut = LS_LM_EXPERTS, MLP }
 
 static const ls_lm_param block_params[] = {
     ATTENTION,
     EXPERTS("block_sparse_moe.experts.", "w1.weight", "w3.weight", "w2.weight"),
-    [ROUTER] = { LAYER "block_sparse_moe.gate.weight", { LS_LM_E, LS_LM_C }, .init = LS_LM_NORMAL },
-    [BIAS] = { LAYER "block_sparse_moe.gate.balance", { LS_LM_E }, .init = LS_LM_ZERO },
+    [ROUTER] = { LAYER "block_sparse_moe.gate.weight", { LS_LM_E, LS_LM_C }, .init = LS_LM_NORMAL, MLP },
+    [BIAS] = { LAYER "block_sparse_moe.gate.balance", { LS_LM_E }, .init = LS_LM_ZERO, MLP },
 };
 
 static const ls_lm_param shared_params[] = {
     ATTENTION,
     EXPERTS("mlp.experts.", "gate_proj.weight", "up_proj.weight", "down_proj.weight"),
-    [S_ROUTER] = { LAYER "mlp.gate.weight", { LS_LM_E, LS_LM_C }, .init = LS_LM_NORMAL },
+    [S_ROUTER] = { LAYER "mlp.gate.weight", { LS_LM_E, LS_LM_C }, .init = LS_LM_NORMAL, MLP },
     [Q_BIAS] = { LAYER "self_attn.q_proj.bias", { LS_LM_C }, .init = LS_LM_ZERO, .cut = LS_LM_COLUMNS },
     [K_BIAS] = { LAYER "self_attn.k_proj.bias", { LS_LM_KV }, .init = LS_LM_ZERO, .cut = LS_LM_COLUMNS },
     [V_BIAS] = { LAYER "self_attn.v_proj.bias", { LS_LM_KV }, .init = LS_LM_ZERO, .cut = LS_LM_COLUMNS },
-    [S_GATE] = { LAYER "mlp.shared_expert.gate_proj.weight", { LS_LM_S, LS_LM_C }, .cut = LS_LM_COLUMNS },
-    [S_UP] = { LAYER "mlp.shared_expert.up_proj.weight", { LS_LM_S, LS_LM_C }, .cut = LS_LM_COLUMNS },
+    [S_GATE] = { LAYER "mlp.shared_expert.gate_proj.weight", { LS_LM_S, LS_LM_C }, .cut = LS_LM_COLUMNS, MLP },
+    [S_UP] = { LAYER "mlp.shared_expert.up_proj.weight", { LS_LM_S, LS_LM_C }, .cut = LS_LM_COLUMNS, MLP },
     [S_DOWN] = { LAYER "mlp.shared_expert.down_proj.weight",
                  { LS_LM_C, LS_LM_S },
                  .init = LS_LM_RESIDUAL,
-                 .cut = LS_LM_ROWS },
-    [S_SIGMOID] = { LAYER "mlp.shared_expert_gate.weight", { LS_LM_1, LS_LM_C }, .init = LS_LM_NORMAL },
-    [S_BIAS] = { LAYER "mlp.gate.balance", { LS_LM_E }, .init = LS_LM_ZERO },
+                 .cut = LS_LM_ROWS,
+                 MLP },
+    [S_SIGMOID] = { LAYER "mlp.shared_expert_gate.weight", { LS_LM_1, LS_LM_C }, .init = LS_LM_NORMAL, MLP },
+    [S_BIAS] = { LAYER "mlp.gate.balance", { LS_LM_E }, .init = LS_LM_ZERO, MLP },
 };
 
 /* --- forward ------------------------------------------------------------------------------------ */
@@ -213,26 +215,41 @@ static ls_tensor *mixture_and_shared(const ls_unit *u, ls_tape *t, ls_tensor *x,
     return ls_tp_leave(t, ls_add(t, experts(u, t, h, w, r, pass), y), pass->place);
 }
 
-/* x [B, T, C] -> the same shape. */
+/* x [B, T, C] -> the same shape: the second half of a layer, and all of it. */
+static ls_tensor *second(const ls_unit *u, ls_tape *t, ls_tensor *x, const ls_pass *pass)
+{
+    return ls_add(t, x, mixture(u, t, x, pass));
+}
+
 static ls_tensor *block(const ls_unit *u, ls_tape *t, ls_tensor *x, const ls_pass *pass)
 {
-    x = ls_add(t, x, ls_llama_attention(u, t, x, pass, 0));
-    return ls_add(t, x, mixture(u, t, x, pass));
+    return second(u, t, ls_llama_first(u, t, x, pass), pass);
+}
+
+/* The same with a shared expert, and biases. */
+static ls_tensor *shared_first(const ls_unit *u, ls_tape *t, ls_tensor *x, const ls_pass *pass)
+{
+    return ls_add(t, x, ls_llama_attention(u, t, x, pass, Q_BIAS));
+}
+
+static ls_tensor *shared_second(const ls_unit *u, ls_tape *t, ls_tensor *x, const ls_pass *pass)
+{
+    return ls_add(t, x, mixture_and_shared(u, t, x, pass));
 }
 
 static ls_tensor *shared_block(const ls_unit *u, ls_tape *t, ls_tensor *x, const ls_pass *pass)
 {
-    x = ls_add(t, x, ls_llama_attention(u, t, x, pass, Q_BIAS));
-    return ls_add(t, x, mixture_and_shared(u, t, x, pass));
+    return shared_second(u, t, shared_first(u, t, x, pass), pass);
 }
 
 static const ls_lm_unit *block_at(const ls_lm_config *c, int layer)
 {
     static const ls_lm_unit dense = LS_LLAMA_BLOCK_UNIT;
-    static const ls_lm_unit sparse = { block_params, { block, BIAS, true } };
-    static const ls_lm_unit balanced = { block_params, { block, IN_BLOCK, true } };
-    static const ls_lm_unit shared = { shared_params, { shared_block, S_BIAS, true } };
-    static const ls_lm_unit balanced_shared = { shared_params, { shared_block, IN_SHARED, true } };
+    static const ls_lm_unit sparse = LS_LM_LAYER(block_params, BIAS, block, ls_llama_first, second);
+    static const ls_lm_unit balanced = LS_LM_LAYER(block_params, IN_BLOCK, block, ls_llama_first, second);
+    static const ls_lm_unit shared = LS_LM_LAYER(shared_params, S_BIAS, shared_block, shared_first, shared_second);
+    static const ls_lm_unit balanced_shared =
+        LS_LM_LAYER(shared_params, IN_SHARED, shared_block, shared_first, shared_second);
     if (layer < c->first_dense) return &dense;
     if (c->shared_expert > 0) return c->bias_rate > 0 ? &balanced_shared : &shared;
     return c->bias_rate > 0 ? &balanced : &sparse;
@@ -288,7 +305,7 @@ void ls_moe_balance(ls_model *m, const double *words)
     const int64_t E = m->lm.n_experts;
     if (!ls_moe_words(m) || !(m->lm.bias_rate > 0)) return;
     for (int l = (int)m->lm.first_dense; l < m->lm.n_layer; l++) {
-        const ls_unit *u = &m->units.item[1 + l];
+        const ls_unit *u = ls_lm_last_of(m, l);
         const double *chosen = ls_moe_layer_words(m, words, l);
         if (u->elsewhere) continue;
         ls_param *p = &m->params.item[u->position[u->npositions - 1]];

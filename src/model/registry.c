@@ -113,8 +113,9 @@ static const char *params_text(const ls_unit *u, const ls_pass *pass, char *buf,
     size_t at = 0;
     buf[0] = '\0';
     for (int k = 0; k < u->npositions && at < n; k++) {
+        if (u->position[k] == LS_UNIT_SKIPPED) continue;
         const ls_param *p = ls_unit_param(u, pass, k);
-        at += (size_t)snprintf(buf + at, n - at, "%s%s %s", k ? ", " : "", p->name,
+        at += (size_t)snprintf(buf + at, n - at, "%s%s %s", at ? ", " : "", p->name,
                                ls_tensor_shape(&p->t, shape, sizeof shape));
     }
     return buf;

@@ -99,34 +99,89 @@ static ls_status split_by_cost(const ls_model *m, int stages, int *first)
     return st;
 }
 
-static ls_status split_as_told(const ls_model *m, int stages, const int64_t *split, int nsplit, int *first)
+/* Whether unit i and the one before it are halves of a layer. */
+static bool is_second(const ls_model *m, int i)
 {
-    const int ends = m->cls->lm ? 1 : 0, layers = m->units.n - 2 * ends;
-    int64_t sum = 0;
+    return m->cls->lm && i > 1 && i < m->units.n - 1 && m->units.item[i].number == m->units.item[i - 1].number;
+}
+
+/* Where unit i begins, in halves of layers: 0 of an embedding, too. */
+static int64_t begins_at(const ls_model *m, int i)
+{
+    if (!m->cls->lm) return 2 * (int64_t)i;
+    if (i == 0) return 0;
+    return i == m->units.n - 1 ? 2 * m->lm.n_layer : 2 * (int64_t)m->units.item[i].number + is_second(m, i);
+}
+
+/* Halves of layers in `layers` of stage s, which is at least `least` and at most `most`. */
+static ls_status halves_of(const ls_model *m, int s, double layers, double least, double most, int64_t *out)
+{
+    if (!(layers >= least && layers <= most))
+        return ls_fail(LS_BAD_CONFIG, "a split gives stage %d %g layers: expected %g to %g", s, layers, least, most);
+    *out = (int64_t)(2 * layers);
+    if ((double)*out < 2 * layers)
+        return ls_fail(LS_BAD_CONFIG, "a split gives stage %d %g layers: expected a multiple of 0.5, because a layer can be cut only "
+                       "between its attention and its mlp", s, layers);
+    if (m->cls->lm || *out % 2 == 0) return LS_OK;
+    return ls_fail(LS_BAD_CONFIG, "a split gives stage %d %g layers: expected a whole number, because layers of %s have no halves", s,
+                   layers, m->cls->name);
+}
+
+static ls_status split_as_told(const ls_model *m, int stages, const double *split, int nsplit, int *first)
+{
+    const int ends = m->cls->lm ? 1 : 0;
+    const int64_t all = begins_at(m, m->units.n - ends);
+    int64_t sum = 0, halves = 0;
     if (nsplit != stages)
         return ls_fail(LS_BAD_CONFIG, "a split of %d number%s of layers for %d stages: expected one number per stage (pipeline.split, or "
                        "ls_plan.split; without it the stages are cut by their cost)", nsplit, nsplit == 1 ? "" : "s", stages);
-    for (int s = 0; s < stages; s++) {
-        const int64_t least = ends && (s == 0 || s == stages - 1) ? 0 : 1;
-        if (split[s] < least || split[s] > layers)
-            return ls_fail(LS_BAD_CONFIG, "a split gives stage %d %lld layers: expected %lld to %d", s, (long long)split[s],
-                           (long long)least, layers);
-        first[s] = s == 0 ? 0 : (int)sum + ends;
-        sum += split[s];
+    for (int s = 0, i = ends; s < stages; s++, sum += halves) {
+        const double least = ends && (s == 0 || s == stages - 1) ? 0.0 : ends ? 0.5 : 1.0;
+        while (i < m->units.n - ends && begins_at(m, i) < sum) i++;
+        first[s] = s == 0 ? 0 : i;
+        LS_TRY(halves_of(m, s, split[s], least, 0.5 * (double)all, &halves));
+        if (sum + halves <= all && s > 0 && begins_at(m, i) != sum)
+            return ls_fail(LS_INVALID, "stage %d begins inside layer %d: expected a model whose layers are halved", s, (int)(sum / 2));
     }
     first[stages] = m->units.n;
-    if (sum == layers) return LS_OK;
-    return ls_fail(LS_BAD_CONFIG, "a split gives %lld layers to %d stages: expected %d, the layers of the model: %s of pipeline.split (ls_plan.split) "
-                   "by %lld", (long long)sum, stages, layers, sum < layers ? "raise numbers" : "lower numbers",
-                   (long long)(sum < layers ? layers - sum : sum - layers));
+    if (sum == all) return LS_OK;
+    return ls_fail(LS_BAD_CONFIG, "a split gives %g layers to %d stages: expected %g, the layers of the model", 0.5 * (double)sum,
+                   stages, 0.5 * (double)all);
 }
 
-ls_status ls_model_split(const ls_model *m, int stages, const int64_t *split, int nsplit, int *first)
+ls_status ls_model_split(const ls_model *m, int stages, const double *split, int nsplit, int *first)
 {
     if (stages < 1 || stages > m->units.n)
-        return ls_fail(LS_BAD_CONFIG, "%d stages of a model of %d units (of a language model embedding, layers and head): expected 1 to "
-                       "%d, pipeline ranks by chunks per rank", stages, m->units.n, m->units.n);
+        return ls_fail(LS_BAD_CONFIG, "%d stages of a model of %d units (of a language model embedding, layers or their halves, and "
+                       "head): expected 1 to %d, pipeline ranks by chunks per rank", stages, m->units.n, m->units.n);
     return split ? split_as_told(m, stages, split, nsplit, first) : split_by_cost(m, stages, first);
+}
+
+/* --- halves of layers ------------------------------------------------------------------------ */
+
+void ls_model_to_halves(const ls_model *layers, const ls_model *halved, int stages, int *first)
+{
+    for (int s = 0, i = 0; s <= stages; s++) {
+        if (first[s] == layers->units.n) {
+            first[s] = halved->units.n;
+            continue;
+        }
+        const int ends = first[s] > 0 && layers->cls->lm; /* the first layer begins where the embedding does */
+        const int64_t at = begins_at(layers, first[s]);
+        for (i = ends; begins_at(halved, i) < at;) i++;
+        first[s] = i;
+    }
+}
+
+void ls_model_to_layers(const ls_model *halved, int stages, int *first, ls_place *place)
+{
+    memset(place->halved, 0, sizeof place->halved);
+    for (int s = 1; s < stages; s++)
+        if (is_second(halved, first[s])) ls_halve_layer(place, halved->units.item[first[s]].number);
+    for (int s = 0, i = 0, n = 0; s <= stages; s++) {
+        for (; i < first[s]; i++) n += !is_second(halved, i) || ls_layer_is_halved(place, halved->units.item[i].number);
+        first[s] = n;
+    }
 }
 
 /* --- keeping some ---------------------------------------------------------------------------- */
@@ -144,6 +199,7 @@ static ls_status check_root(const ls_model *m, int stages, const int *first)
     for (int i = 0; i < m->units.n; i++) {
         const int s = stage_of(first, i);
         for (int k = 0; k < m->units.item[i].npositions; k++) {
+            if (m->units.item[i].position[k] == LS_UNIT_SKIPPED) continue;
             const ls_param *p = ls_units_param(&m->params, &m->units.item[i], k);
             if (p->unit >= 0 || s == 0 || s == stages - 1) continue;
             return ls_fail(LS_UNSUPPORTED, "parameter '%s' is used by unit '%s' of stage %d and by other units: expected that only "

@@ -7,6 +7,8 @@
 
 /* --- describing a model ------------------------------------------------------------------ */
 
+#define LEFT (-1) /* a position for ls_units_add_last */
+
 static ls_unit *newest(const ls_units *us) { return us->n ? &us->item[us->n - 1] : NULL; }
 
 /* Whether the newest unit has all that its forward reads. */
@@ -76,14 +78,21 @@ ls_status ls_units_leave(ls_units *us)
 {
     ls_unit *u = newest(us);
     if (!u) return ls_fail(LS_INVALID, "a position is to be left in a unit, and there is none yet");
-    return place(u, -1, "one that comes last");
+    return place(u, LEFT, "one that comes last");
+}
+
+ls_status ls_units_skip(ls_units *us)
+{
+    ls_unit *u = newest(us);
+    if (!u) return ls_fail(LS_INVALID, "a position is to be skipped in a unit, and there is none yet");
+    return place(u, LS_UNIT_SKIPPED, "one that is not read");
 }
 
 ls_status ls_units_add_last(ls_units *us, ls_params *ps, int unit, int position, const char *name, int ndim,
                             const int64_t *dim)
 {
     if (unit < 0 || unit >= us->n || position < 0 || position >= us->item[unit].npositions ||
-        us->item[unit].position[position] >= 0)
+        us->item[unit].position[position] != LEFT)
         return ls_fail(LS_INVALID, "parameter '%s': unit %d has left no position %d", name, unit, position);
     ls_unit *u = &us->item[unit];
     if (u->nlast > 0 && u->first_last + u->nlast != ps->n)
@@ -121,7 +130,7 @@ ls_status ls_units_end(const ls_units *us, const ls_params *ps)
     LS_TRY(check_newest(us));
     for (int i = 0; i < us->n; i++)
         for (int k = 0; k < us->item[i].npositions; k++)
-            if (us->item[i].position[k] < 0)
+            if (us->item[i].position[k] == LEFT)
                 return ls_fail(LS_INVALID, "unit '%s' has left position %d, and no parameter came last for it", us->item[i].name, k);
     const int known = known_to(us);
     if (known == ps->n) return LS_OK;
@@ -159,7 +168,7 @@ static void take_stage(keeping *k, const ls_units *us, ls_stage_part *s)
     s->params.first = (size_t)k->to.n;
     for (const ls_unit *u = first; u < end; u++)
         for (int i = 0; i < u->npositions; i++)
-            if (u->position[i] < us->nroot) take(k, u->position[i]);
+            if (u->position[i] >= 0 && u->position[i] < us->nroot) take(k, u->position[i]);
     for (const ls_unit *u = first; u < end; u++)
         for (int i = u->first; i < u->first + u->nparams; i++) take(k, i);
     s->params.count = (size_t)k->to.n - s->params.first;
@@ -201,7 +210,8 @@ static void point_unit(const keeping *k, ls_unit *u, bool here)
     }
     if (u->nparams > 0) u->first = k->index[u->first];
     if (u->nlast > 0) u->first_last = k->index[u->first_last];
-    for (int i = 0; i < u->npositions; i++) u->position[i] = k->index[u->position[i]];
+    for (int i = 0; i < u->npositions; i++)
+        if (u->position[i] >= 0) u->position[i] = k->index[u->position[i]];
 }
 
 static bool is_here(const ls_stage_part *stage, int n, int unit)

@@ -63,7 +63,7 @@ typedef struct ls_train_config {
     struct {
         const char *schedule;
         int64_t chunks;
-        ls_opt_ints split;
+        ls_opt_doubles split;
     } pipeline;
     struct {
         const char *dir, *resume, *consolidate, *best;

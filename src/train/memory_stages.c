@@ -1,4 +1,4 @@
-/* memory_stages.c -- the fastest cut into pipeline stages whose ranks all fit memory.limit. */
+/* memory_stages.c -- the fastest cut of whole layers into pipeline stages whose ranks all fit memory.limit. */
 #include "train/memory_stages.h"
 
 #include <stdio.h>
@@ -35,7 +35,7 @@ static void split_of(const fitting *f, const int *first, ls_train_config *c)
     const int last = f->stages - 1;
     c->pipeline.split.n = f->stages;
     for (int s = 0; s < f->stages; s++)
-        c->pipeline.split.v[s] = first[s + 1] - first[s] - (f->ends && s == 0) - (f->ends && s == last);
+        c->pipeline.split.v[s] = (double)(first[s + 1] - first[s] - (f->ends && s == 0) - (f->ends && s == last));
 }
 
 static known *find(const fitting *f, int rank, const int *bounds, int chunks)
@@ -115,7 +115,7 @@ static void text_of(const ls_train_config *c, char *out, size_t n)
 {
     size_t at = 0;
     for (int s = 0; s < c->pipeline.split.n && at < n; s++)
-        at += (size_t)snprintf(out + at, n - at, "%s%lld", s ? "," : "", (long long)c->pipeline.split.v[s]);
+        at += (size_t)snprintf(out + at, n - at, "%s%g", s ? "," : "", c->pipeline.split.v[s]);
 }
 
 static ls_status search(fitting *f, const ls_plan *p, size_t limit, size_t before, int *first, ls_memory_stages *out)
@@ -125,12 +125,13 @@ static ls_status search(fitting *f, const ls_plan *p, size_t limit, size_t befor
     size_t now;
     char layers[160];
     LS_TRY(place_of(f, &place, &f->ends));
-    LS_TRY(ls_plan_cut(p, f->mc, &place, &memory, first));
+    if (f->ends && f->stages > f->mc->lm.n_layer + 2) return LS_OK; /* each has a part of a layer: there is nothing to choose */
+    LS_TRY(ls_plan_cut_layers(p, f->mc, &place, &memory, first));
     LS_TRY(need(f, first, &now));
     if (now > limit) return LS_OK;
     split_of(f, first, &out->c);
     text_of(&out->c, layers, sizeof layers);
-    snprintf(out->said, sizeof out->said, "pipeline: %s layers per stage, the fastest cut that fits memory.limit: a rank needs up to "
+    snprintf(out->said, sizeof out->said, "pipeline: %s layers per stage, the fastest cut of whole layers that fits memory.limit: a rank needs up to "
              "%.1f MiB, and with the shortest step %.1f MiB; %.1f MiB per rank are allowed", layers, (double)now / MIB,
              (double)before / MIB, (double)limit / MIB);
     return LS_OK;

@@ -168,30 +168,64 @@ static ls_status cut_by_replay(const ls_plan *p, const ls_model *m, const ls_pip
     return st < 0 ? ls_while(st, "cutting the model into pipeline stages") : LS_OK;
 }
 
-ls_status ls_plan_cut(const ls_plan *p, const ls_model_config *mc, const ls_place *here, const ls_pipe_memory *memory,
-                      int *first)
+/* Stages of whole layers, and in place of them stages that begin and end inside layers where the replayed step is then
+ * shorter. With more stages than layers there are only these. */
+static ls_status cut_halves(const ls_plan *p, const ls_model *layers, const ls_model *halved, int *first)
 {
-    ls_model *one = NULL;
-    const ls_place place = deciding_place(here);
-    ls_status st = ls_model_create_at(mc, &place, &one);
-    if (st == LS_OK) st = ls_model_split(one, ls_plan_stages(p), p->split, p->nsplit, first);
-    if (st == LS_OK && !p->split) st = cut_by_replay(p, one, memory, first);
-    ls_model_destroy(one);
+    const int stages = ls_plan_stages(p);
+    if (p->split || stages > layers->units.n) {
+        LS_TRY(ls_model_split(halved, stages, p->split, p->nsplit, first));
+        return p->split ? LS_OK : cut_by_replay(p, halved, NULL, first);
+    }
+    LS_TRY(ls_model_split(layers, stages, NULL, 0, first));
+    LS_TRY(cut_by_replay(p, layers, NULL, first));
+    if (!layers->cls->lm) return LS_OK;
+    ls_model_to_halves(layers, halved, stages, first);
+    return cut_by_replay(p, halved, NULL, first);
+}
+
+ls_status ls_plan_cut_layers(const ls_plan *p, const ls_model_config *mc, const ls_place *here, const ls_pipe_memory *memory,
+                             int *first)
+{
+    ls_model *layers = NULL;
+    ls_place one = deciding_place(here);
+    memset(one.halved, 0, sizeof one.halved);
+    ls_status st = ls_model_create_at(mc, &one, &layers);
+    if (st == LS_OK) st = ls_model_split(layers, ls_plan_stages(p), NULL, 0, first);
+    if (st == LS_OK) st = cut_by_replay(p, layers, memory, first);
+    ls_model_destroy(layers);
     return st;
 }
 
-/* The units of this rank's stages, and where a loss is. */
-static ls_status keep_stages(const ls_plan *p, const ls_model_config *mc, ls_parallel *out)
+/* The bounds of stages, in units of a model at *place, in which the layers are halved that they cut. */
+static ls_status cut(const ls_plan *p, const ls_model_config *mc, int *first, ls_place *place)
 {
+    ls_model *layers = NULL, *halved = NULL;
+    ls_place one = deciding_place(place);
+    ls_status st = ls_model_create_at(mc, &one, &layers);
+    memset(one.halved, 0xff, sizeof one.halved);
+    if (st == LS_OK) st = ls_model_create_at(mc, &one, &halved);
+    if (st == LS_OK) st = cut_halves(p, layers, halved, first);
+    if (st == LS_OK) ls_model_to_layers(halved, ls_plan_stages(p), first, place);
+    ls_model_destroy(halved);
+    ls_model_destroy(layers);
+    return st;
+}
+
+/* The model with the units of this rank's stages, and where a loss is. */
+static ls_status open_model(const ls_plan *p, const ls_model_config *mc, ls_parallel *out)
+{
+    ls_place place = here_of(p, out);
     ls_mesh *m = &out->mesh;
     const ls_pipe_config c = ls_plan_pipe(p);
     const int ranks = p->size[LS_AXIS_PP], rank = m->coord[LS_AXIS_PP];
     const int stages = ls_plan_stages(p), chunks = stages / ranks;
-    if (stages == 1) return LS_OK;
+    if (stages == 1) return ls_model_create_at(mc, &place, &out->model);
     int *number = calloc((size_t)chunks, sizeof *number);
     out->first_unit = calloc((size_t)stages + 1, sizeof *out->first_unit);
     ls_status st = number && out->first_unit ? LS_OK : ls_fail(LS_NO_MEMORY, "%d pipeline stages", stages);
-    if (st == LS_OK) st = ls_plan_cut(p, mc, &out->model->place, NULL, out->first_unit);
+    if (st == LS_OK) st = cut(p, mc, out->first_unit, &place);
+    if (st == LS_OK) st = ls_model_create_at(mc, &place, &out->model);
     if (st == LS_OK) {
         ls_pipe_stages_of(&c, ranks, rank, number);
         st = ls_model_keep(out->model, stages, out->first_unit, number, chunks);
@@ -493,9 +527,7 @@ ls_status ls_parallelize(ls_world *w, const ls_plan *p, const ls_model_config *m
     LS_TRY(ls_plan_check(p, mc, ls_world_size(w)));
     LS_TRY(ls_mesh_create(w, p->size, p->order, &out->mesh)); /* 1. who is who */
     LS_TRY(open_rings(p, out));
-    const ls_place place = here_of(p, out);
-    LS_TRY(ls_model_create_at(mc, &place, &out->model)); /* 2. what of the model is here */
-    LS_TRY(keep_stages(p, mc, out));
+    LS_TRY(open_model(p, mc, out)); /* 2. what of the model is here */
     LS_TRY(open_twins(out));
     if (ls_parallel_divides(out) && !ls_world_is_dry(w)) LS_TRY(ls_kept_create(ls_world_group(w), &out->kept));
     LS_TRY(ls_unit_ledger_open(&out->model->units, ls_world_ledger(w), &out->units));

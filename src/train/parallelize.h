@@ -15,9 +15,10 @@ ls_pipe_config ls_plan_pipe(const ls_plan *p);
 /* Stages of the pipeline: its ranks times the chunks of each. */
 int ls_plan_stages(const ls_plan *p);
 
-/* The bounds of the plan's stages, in units: first[stages + 1]. They are p->split, if there is one, else the cut with
- * the shortest replayed step (ls_pipe_cut; `memory` as there). `here`: the place of any rank. */
-ls_status ls_plan_cut(const ls_plan *p, const ls_model_config *mc, const ls_place *here, const ls_pipe_memory *memory,
-                      int *first);
+/* The cut of the model's whole layers with the shortest replayed step (ls_pipe_cut; `memory` as there), of a plan
+ * without a split: first[stages + 1], in units of a model without halved layers. `here`: the place of any rank.
+ * LS_BAD_CONFIG: more stages than units. */
+ls_status ls_plan_cut_layers(const ls_plan *p, const ls_model_config *mc, const ls_place *here, const ls_pipe_memory *memory,
+                             int *first);
 
 #endif

@@ -278,9 +278,9 @@ static ls_status check_stages(const ls_plan *p, const ls_model_class *cls, const
 {
     const ls_pipe_config c = ls_plan_pipe(p);
     const int ranks = p->size[LS_AXIS_PP], stages = ls_plan_stages(p);
-    const int64_t units = cls->lm ? mc->lm.n_layer + 2 : INT64_MAX;
+    const int64_t units = cls->lm ? 2 * mc->lm.n_layer + 2 : INT64_MAX;
     if (stages > units)
-        return ls_fail(LS_BAD_CONFIG, "plan: %d stages of a model that has %lld units (embedding, layers and head): expected at most %lld "
+        return ls_fail(LS_BAD_CONFIG, "plan: %d stages of a model that has %lld units (embedding, halves of layers and head): expected at most %lld "
                        "stages, pp by chunks: lower parallel.pp or pipeline.chunks, or raise model.n_layer", stages, (long long)units,
                        (long long)units);
     const bool gathers = p->ddp.zero_stage == 3 && p->ddp.copy == LS_ZERO_COPY_RANK;
