@@ -66,7 +66,7 @@ data: { name: numbers.txt, tokenizer: char }
 train: { steps: 3, global_batch: 8, micro_batch: 1, seed: 7 }
 parallel: { pp: 2 }
 YAML
-said='^pipeline: 3,3 layers per stage, the fastest cut that fits memory\.limit: a rank needs up to 9\.1 MiB, and with the shortest step 10\.5 MiB; 9\.5 MiB per rank are allowed$'
+said='^pipeline: 3,3 layers per stage, the fastest cut of whole layers that fits memory\.limit: a rank needs up to 9\.1 MiB, and with the shortest step 10\.5 MiB; 9\.5 MiB per rank are allowed$'
 staged() { # flags...: exit status, and out
     timeout -k 5 100 "$lockstep" train stages.yaml -n 2 "$@" >out 2>err
     code=$?
