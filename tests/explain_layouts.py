@@ -35,6 +35,8 @@ def draw(seed):
         f += ['--parallel.context', pick(('ring', 'gather', 'ulysses')), '--parallel.cp_split', pick(('zigzag', 'contiguous'))]
     if pp > 1:
         f += ['--parallel.pp', pp, '--pipeline.schedule', pick(('gpipe', '1f1b', 'zb-h1'))]
+        split = random.Random('split %d' % seed).choice((None, '0.5,1.5', '1.5,0.5', '0,2'))  # of its own: all else stays
+        f += ['--pipeline.split', split] if split else []
     stage = r.randrange(4)
     f += ['--zero.stage', stage]
     if stage == 3:
@@ -72,6 +74,9 @@ def main():
         plan, counted = json.loads(plan), json.loads(out[out.index('{"lockstep_train"'):])
         varies = '--parallel.ep' in flags and flags[flags.index('--parallel.ep') + 1] != '1'
         assert plan['world_size'] == ranks and len(plan['ranks']) == ranks, name
+        if '--pipeline.split' in flags:
+            split = [float(x) for x in flags[flags.index('--pipeline.split') + 1].split(',')]
+            assert plan['stage_layers'] == split, '%s: stages have %s layers' % (name, plan['stage_layers'])
         comm = json.load(open('run/comm.json'))
         groups = {(g['rank'], g['group']): g for g in comm['groups']}
         for rank, had in zip(plan['ranks'], counted['comm']['ranks']):

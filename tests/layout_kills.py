@@ -72,6 +72,10 @@ def draw(rng):
     ranks = pp * dp * ep * tp * cp
     if pp > 1:  # 6 units are no 8 stages
         o["pipeline.schedule"] = rng.choice(["gpipe", "1f1b", "zb-h1"] + ["interleaved", "zb-v"] * (pp == 2))
+        stages = pp * (2 if o["pipeline.schedule"] in ("interleaved", "zb-v") else 1)
+        splits = {2: ("0.5,3.5", "1.5,2.5", "3.5,0.5"), 4: ("0.5,1.5,1,1", "1.5,0.5,1.5,0.5", "0.5,2,1,0.5")}
+        if rng.random() < 0.5:  # stages begin and end inside layers
+            o["pipeline.split"] = rng.choice(splits[stages])
     halves = o.get("pipeline.schedule", "").startswith("zb")
     stage = o["zero.stage"] = rng.randrange(2 if halves else 4)
     if stage == 3:

@@ -127,8 +127,8 @@ static void draw_axes(drawn *d, uint64_t *rng, int dp, int tp, int cp)
     set(d, "parallel.cp_split", draw(rng, 2) ? "contiguous" : "zigzag");
 }
 
-/* Of every other seed stages that begin and end between halves of layers. With numbers of its own, so that all else that
- * a seed draws stays as it was. */
+/* Of every other seed stages that begin and end between halves of layers. With numbers of its own, so that all else
+ * that a seed draws stays as it was. */
 static void draw_split(drawn *d, int stages)
 {
     static const char *const two[] = { "0.5,3.5", "1.5,2.5", "2.5,1.5", "3.5,0.5" };

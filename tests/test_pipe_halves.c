@@ -241,7 +241,11 @@ static void bounds_of(const ls_parallel *here, int stages, int *halves)
 static void automatic_cuts_take_halves_where_a_step_is_shorter(void **state)
 {
     (void)state;
-    static const struct { const char *schedule; int m, halves[STAGES]; double gain; /* in % of the step of whole layers */ } row[] = {
+    static const struct {
+        const char *schedule;
+        int m, halves[STAGES];
+        double gain; /* in % of the step of whole layers */
+    } row[] = {
         { "gpipe", 4, { 0, 17 }, 1.6 },        { "gpipe", 8, { 0, 17 }, 1.7 },
         { "1f1b", 4, { 0, 18 }, 0.0 },         { "1f1b", 8, { 0, 18 }, 0.8 },
         { "zb-h1", 8, { 0, 17 }, 1.6 },        { "interleaved", 8, { 0, 6, 13, 24 }, 1.9 },
@@ -253,7 +257,8 @@ static void automatic_cuts_take_halves_where_a_step_is_shorter(void **state)
     for (size_t i = 0; i < COUNT(row); i++) {
         const ls_pipe_config c = { .schedule = row[i].schedule, .micro_batches = row[i].m };
         const int stages = row[i].halves[2] ? 4 : 2;
-        const ls_plan p = { .size = { [LS_AXIS_PP] = 2, [LS_AXIS_DP] = 1, [LS_AXIS_EP] = 1, [LS_AXIS_CP] = 1, [LS_AXIS_TP] = 1 },
+        const ls_plan p = { .size = { [LS_AXIS_PP] = 2, [LS_AXIS_DP] = 1, [LS_AXIS_EP] = 1, [LS_AXIS_CP] = 1,
+                                      [LS_AXIS_TP] = 1 },
                             .schedule = c.schedule, .micro_batch = 1, .micro_batches = c.micro_batches, .tokens = 64 };
         int all[STAGES + 1] = { 0 }, chosen[STAGES + 1] = { 0 }, got[STAGES] = { 0 };
         double step;

@@ -172,11 +172,13 @@ ls_pass ls_model_pass(const ls_model *m);
  * attention and its mlp, if these are units of m (ls_place.halved). first[stages + 1] is written. LS_BAD_CONFIG: more
  * stages than units, or a split that does not add up. */
 ls_status ls_model_split(const ls_model *m, int stages, const double *split, int nsplit, int *first);
+/* Layers of m before unit i, with i up to m->units.n; half a layer counts 0.5, an embedding and a head nothing. */
+double ls_model_layers_before(const ls_model *m, int i);
 /* `halved` is `layers` with every layer halved. Rewrites first[stages + 1], bounds of stages in units of `layers`, as
  * units of `halved`. */
 void ls_model_to_halves(const ls_model *layers, const ls_model *halved, int stages, int *first);
-/* The other way: halves in `place` the layers that a bound of stages cuts, and no other, and rewrites first[stages + 1],
- * units of `halved`, as units of a model at that place. */
+/* The other way: halves in `place` the layers that a bound of stages cuts, and no other, and rewrites
+ * first[stages + 1], units of `halved`, as units of a model at that place. */
 void ls_model_to_layers(const ls_model *halved, int stages, int *first, ls_place *place);
 /* What a unit costs for a micro-batch: forward, and backward of its input and of its weights, in operations, or in as
  * many as take as long as moving the bytes of an op takes, if those are more. What an op computes in one piece is in

@@ -71,6 +71,7 @@ typedef struct ls_place {
                                              a stage of the pipeline ends between them */
 } ls_place;
 
+/* Whether attention and mlp of a layer are units of their own, and that they are to be. */
 static inline bool ls_layer_is_halved(const ls_place *p, int layer) { return p->halved[layer / 64] >> layer % 64 & 1; }
 static inline void ls_halve_layer(ls_place *p, int layer) { p->halved[layer / 64] |= (uint64_t)1 << layer % 64; }
 

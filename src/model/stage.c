@@ -113,6 +113,11 @@ static int64_t begins_at(const ls_model *m, int i)
     return i == m->units.n - 1 ? 2 * m->lm.n_layer : 2 * (int64_t)m->units.item[i].number + is_second(m, i);
 }
 
+double ls_model_layers_before(const ls_model *m, int i)
+{
+    return 0.5 * (double)begins_at(m, m->cls->lm && i == m->units.n ? i - 1 : i);
+}
+
 /* Halves of layers in `layers` of stage s, which is at least `least` and at most `most`. */
 static ls_status halves_of(const ls_model *m, int s, double layers, double least, double most, int64_t *out)
 {

@@ -153,6 +153,21 @@ static ls_status count(const ls_params *ps, ls_explain_rank *out)
     return LS_OK;
 }
 
+/* --- stages of a pipeline ------------------------------------------------------------------------------------- */
+
+static ls_status count_layers(const ls_parallel *p, ls_explain_layout *l)
+{
+    if (!ls_parallel_staged(p) || l->layers) return LS_OK;
+    l->stages = p->model->stage[0].of;
+    l->layers = calloc((size_t)l->stages, sizeof *l->layers);
+    if (!l->layers) return ls_fail(LS_NO_MEMORY, "the layers of %d pipeline stages", l->stages);
+    for (int s = 0; s < l->stages; s++) {
+        const int *first = &p->first_unit[s];
+        l->layers[s] = ls_model_layers_before(p->model, first[1]) - ls_model_layers_before(p->model, first[0]);
+    }
+    return LS_OK;
+}
+
 /* --- ranks ------------------------------------------------------------------------------------------------------ */
 
 static ls_status make_rank(const ls_train_config *c, const ls_model_config *mc, int rank, ls_explain_layout *l)
@@ -164,6 +179,7 @@ static ls_status make_rank(const ls_train_config *c, const ls_model_config *mc, 
     if (st == LS_OK) memcpy(out->coord, d.par.mesh.coord, sizeof out->coord);
     if (st == LS_OK) st = ls_memory_plan_of(c, &d, &out->plan);
     if (st == LS_OK) st = count(&d.par.model->params, out);
+    if (st == LS_OK) st = count_layers(&d.par, l);
     if (st == LS_OK) st = record(c, &d, l->micro, out);
     ls_train_dry_close(&d);
     return st < 0 ? ls_while(st, "planning rank %d of %d", rank, l->size) : LS_OK;
@@ -218,5 +234,6 @@ void ls_explain_layout_free(ls_explain_layout *l)
     }
     free(l->rank);
     free(l->node);
+    free(l->layers);
     *l = (ls_explain_layout){ 0 };
 }

@@ -61,6 +61,8 @@ typedef struct ls_explain_layout {
     int64_t batch, micro;       /* samples of a step, of all ranks; of a micro-batch on one rank */
     int64_t tokens;             /* of a sample; 0: of features */
     bool overlaps;              /* ddp.overlap */
+    double *layers;             /* owned: [stages] layers of each pipeline stage; NULL: there is one */
+    int stages;
     ls_explain_rank *rank;      /* owned: [size] */
     int64_t step;               /* of a run whose counters are in `real`; 0: none */
 } ls_explain_layout;

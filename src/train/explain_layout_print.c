@@ -65,6 +65,8 @@ static void add_axes(const ls_explain_layout *l, int rank, ls_text *out)
         ls_text_add(out, "  %-4s %5d  %-14s %-50s %s\n", ls_axis_name((ls_axis)a), l->plan.size[a],
                     line_of(l, rank, a, line, sizeof line), inputs, state);
     }
+    for (int s = 0; s < l->stages; s++)
+        ls_text_add(out, "%s%g%s", s ? ", " : "  layers of each stage of pp: ", l->layers[s], s + 1 < l->stages ? "" : "\n");
     const int nodes = ls_explain_crosses(l, rank, LS_AXIS_TP);
     if (nodes > 1)
         ls_text_add(out, "  warning: tp divides layers over %d nodes: collectives inside each layer cross the network. Put tp inside a node: "
@@ -275,7 +277,9 @@ static void json_rank(const ls_explain_layout *l, int rank, ls_text *out)
 void ls_explain_layout_json(const ls_explain_layout *l, ls_text *out)
 {
     json_axes(l, out);
-    ls_text_add(out, ",\n \"nodes\": %d, \"counted_step\": ", l->nnodes);
+    ls_text_add(out, ",\n \"stage_layers\": [");
+    for (int s = 0; s < l->stages; s++) ls_text_add(out, "%s%g", s ? ", " : "", l->layers[s]);
+    ls_text_add(out, "],\n \"nodes\": %d, \"counted_step\": ", l->nnodes);
     if (l->step) ls_text_add(out, "%lld", (long long)l->step);
     else ls_text_add(out, "null");
     ls_text_add(out, ", \"ranks\": [");
