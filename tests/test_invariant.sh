@@ -87,6 +87,10 @@ claim '2 stages, 4 replicas, stage 2' stages 8 --parallel.pp 2 --zero.stage 2 --
 claim '2 stages, 2 replicas, stage 3' stages 4 --parallel.pp 2 --zero.stage 3
 claim '2 stages, 4 replicas, stage 3 gathered, over connections' stages 8 --parallel.pp 2 --zero.stage 3 --zero.copy rank --comm.transport tcp
 claim '3 stages, 2 replicas, recomputed' stages 6 --parallel.pp 3 --train.recompute full
+claim '2 stages that end inside a layer' stages 2 --parallel.pp 2 --pipeline.split 1.5,2.5
+claim '3 stages that end inside layers, 2 replicas, stage 2' stages 6 --parallel.pp 3 --pipeline.split 0.5,2,1.5 --zero.stage 2
+claim '2 stages of 2 chunks that end inside layers, recomputed, stage 3' stages 4 --parallel.pp 2 --pipeline.schedule interleaved \
+    --pipeline.split 0.5,1.5,1,1 --zero.stage 3 --train.recompute full
 claim 'gpt2, untied, bf16, 1 rank' reference gpt --model.tied false "${scaled[@]}"
 claim 'bf16, 2 stages, 2 replicas' is_the_same gpt 4 --model.tied false "${scaled[@]}" --parallel.pp 2
 claim 'mlp, 1 rank, again' reference mlp --model.dims 20,17,9,5
