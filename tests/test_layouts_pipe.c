@@ -364,6 +364,7 @@ static void stages_begin_inside_layers(void **state)
         { 4, { "parallel.pp", "2", "pipeline.split", "1.5,2.5", "zero.stage", "3", "zero.copy", "rank" } },
         { 8, { "parallel.pp", "2", "pipeline.split", "2.5,1.5", "zero.stage", "1", "zero.hsdp", "2" } },
         { 2, { "parallel.pp", "2", "pipeline.split", "0.5,0.5,0.5,0.5,0.5,1.5", "pipeline.schedule", "interleaved", "pipeline.chunks", "3" } },
+        { 2, { "parallel.pp", "2", "pipeline.schedule", "interleaved", "pipeline.chunks", "4" } }, /* more stages than whole units */
     };
     static const division experts[] = {
         { 4, { "parallel.pp", "2", "parallel.ep", "2", "pipeline.split", "0.5,3.5" } },
