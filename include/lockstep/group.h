@@ -208,6 +208,27 @@ void ls_comm_stats_since(const ls_comm_stats *before, ls_comm_stats *now);
  * ls_group_split_by. ls_world_leave ends it. */
 ls_status ls_world_dry(int rank, int size, const int *node, const ls_world_opts *opts, ls_world **out);
 bool ls_world_is_dry(const ls_world *w);
+bool ls_world_is_alone(const ls_world *w); /* dry, or a mirror (below): no other rank is there */
+
+typedef struct ls_mirror_opts {
+    bool yields; /* a wait for other ranks lets other threads use the core first: those of ranks that share it */
+} ls_mirror_opts;
+
+/* Such a rank whose memory is there, so that it computes: to time what it does, without the other ranks. A collective
+ * returns at once, as if every other rank had given what this one gives: all_gather copies this rank's part to the
+ * others', all_reduce leaves its values, all_to_all its own. Messages from another rank bring
+ * numbers of about 1/4 to 1/2. The values are therefore wrong; sizes and order are those of a real rank. Nothing is
+ * recorded. Otherwise as ls_world_dry. */
+ls_status ls_world_mirror(int rank, int size, const int *node, const ls_world_opts *opts, const ls_mirror_opts *mirror,
+                          ls_world **out);
+
+/* What a mirror has done in place of other ranks, and is not this rank's work; 0 in any other world. */
+typedef struct ls_mirrored {
+    int64_t collectives, messages; /* that returned at once; messages: sent and received */
+    uint64_t bytes;                /* of their vectors */
+    uint64_t wall_ns, cpu_ns;      /* by the clock, and of the rank's thread: copies, and waits that let others go first */
+} ls_mirrored;
+ls_mirrored ls_world_mirrored(const ls_world *w);
 
 /* A collective that was called in a dry world. */
 typedef struct ls_recorded {

@@ -66,6 +66,7 @@ typedef struct ls_env {
     uint64_t (*mono_ns)(void);               /* all deadlines */
     int64_t (*wall_ns)(void);                /* labels in logs only */
     uint64_t (*cpu_ns)(void);                /* processor time of this process, all threads */
+    uint64_t (*thread_cpu_ns)(void);         /* of the calling thread alone */
     void (*random)(void *p, size_t n);       /* keys and names, never numerics */
 
     /* waiting: the only blocking call. Returns when *word != value (word may be NULL), a

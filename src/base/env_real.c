@@ -40,6 +40,13 @@ static uint64_t cpu_ns(void)
     return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
 }
 
+static uint64_t thread_cpu_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
+}
+
 static void random_bytes(void *p, size_t n)
 {
     char *to = p;
@@ -222,6 +229,7 @@ const ls_env ls_env_real = {
     .mono_ns = mono_ns,
     .wall_ns = wall_ns,
     .cpu_ns = cpu_ns,
+    .thread_cpu_ns = thread_cpu_ns,
     .random = random_bytes,
 
     .wait = wait_real,

@@ -271,7 +271,7 @@ static ls_status simulate(const options *o, const ls_topo *t, const ls_here *her
     ls_step_rates rates = { 0 };
     ls_step_sim_opts s = { .t = t, .algo = algo, .straggler = slow, .failure = fail,
                            .trace = o->timeline && *o->timeline ? o->timeline : NULL, .traced = (int)o->traced };
-    if (here) rates = (ls_step_rates){ .flops_per_s = 1, .measured = &here->measured };
+    if (here) ls_here_rates(here, &rates);
     else LS_TRY(rates_of(o, t, &rates));
     if (here) ls_here_options(here, &s);
     if (!here || o->jitter > 0) s.jitter = o->jitter, s.seed = (uint64_t)o->seed;

@@ -93,7 +93,7 @@ ls_status ls_explain_roofline(const ls_explain_asked *a, ls_text *out)
 {
     ls_topo t;
     char from[PEAKS_TEXT] = "";
-    ls_step_rates rates = { 1e12 * a->o.tflops, 1e9 * a->o.memory_rate, NULL };
+    ls_step_rates rates = { .flops_per_s = 1e12 * a->o.tflops, .memory_bytes_per_s = 1e9 * a->o.memory_rate };
     const bool local = strcmp(a->o.topology, "local") == 0;
     if (local) LS_TRY(check_nodes(a));
     LS_TRY(ls_cli_cluster(a->o.topology, 0, &t));

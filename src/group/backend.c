@@ -249,7 +249,7 @@ void ls_backend_close(ls_engine *e)
 
 bool ls_backend_is_planned(const ls_world *w)
 {
-    return w->dry && w->opts.backend && strcmp(w->opts.backend, "sched") != 0;
+    return w->alone && w->opts.backend && strcmp(w->opts.backend, "sched") != 0;
 }
 
 ls_backend_group *ls_backend_world(const ls_engine *e) { return e->backend ? e->backend->world : NULL; }

@@ -157,7 +157,7 @@ static ls_status create(ls_world *w, const char *name, int rank, int size, const
     g->messages = ls_page_sent(w->page, w->rank, (uint32_t)block, LS_PAGE_MESSAGES);
     g->generation = w->generation;
     g->p2p_sign = ls_message_sign(g);
-    g->spins = w->waiter.may_spin && !w->dry; /* what spins does not become a work, and would not be noted */
+    g->spins = w->waiter.may_spin && !w->alone; /* what spins does not become a work, and would not be noted */
     g->channel = block * LS_GROUP_CHANNELS;
     ls_coll_describes(g);
     g->mapped = all_mapped(w, size, world_rank);
@@ -174,9 +174,9 @@ static ls_status create(ls_world *w, const char *name, int rank, int size, const
         g->world_rank[r] = world_rank[r];
         char *p = r == rank ? (char *)mine->area : NULL;
         g->crowded |= (area[r] & SHARES_CORE) != 0;
-        if (r != rank && g->mapped && !w->dry)
+        if (r != rank && g->mapped && !w->alone)
             p = ls_world_peer(w, world_rank[r], area[r] & ~(uint64_t)SHARES_CORE, sizeof(ls_area));
-        if ((r == rank || (g->mapped && !w->dry)) && (!p || (uintptr_t)p % 64 != 0)) {
+        if ((r == rank || (g->mapped && !w->alone)) && (!p || (uintptr_t)p % 64 != 0)) {
             ls_rank_set_free(&g->narrow);
             free(g);
             return ls_fail(LS_PROTOCOL, "rank %d offers a group area outside its arena", world_rank[r]);
@@ -209,7 +209,7 @@ static ls_status create(ls_world *w, const char *name, int rank, int size, const
     atomic_store_explicit(&g->flow->done, 1, memory_order_relaxed);
     atomic_store_explicit(&g->flow->seq, UINT32_MAX, memory_order_relaxed); /* before the first */
     atomic_store_explicit(&g->flow->group, id, memory_order_release);
-    if (!w->dry)
+    if (!w->alone)
         ls_log(LS_LOG_INFO, "group %s: rank %d of %d, transport %s, %s, algorithm %s", g->text, rank, size, w->tops->name,
                g->mapped ? "registered memory is reduced in place" : "messages are copied",
                *g->e->tuning.algo ? g->e->tuning.algo : "by size");
@@ -244,7 +244,7 @@ static ls_status agree(ls_world *w, const ls_area *mine, uint64_t *area)
     LS_TRY(ls_algo_parse(asked, by));
     strcpy(me.algo, asked);
     if (w->rank == 0) LS_TRY(ls_cost_load(&me.cost, me.cost_from, sizeof me.cost_from));
-    else if (w->dry && ls_cost_load(&me.cost, me.cost_from, sizeof me.cost_from) < 0) me.cost = ls_cost_preset;
+    else if (w->alone && ls_cost_load(&me.cost, me.cost_from, sizeof me.cost_from) < 0) me.cost = ls_cost_preset;
     greeting *all = calloc((size_t)w->size, sizeof *all);
     if (all) t->cpus = calloc((size_t)w->size, sizeof *t->cpus);
     if (all && !t->cpus) {
@@ -274,14 +274,14 @@ ls_status ls_group_create_world(ls_world *w)
     int *identity = calloc((size_t)w->size, sizeof *identity);
     ls_status st = area && identity ? LS_OK : ls_fail(LS_NO_MEMORY, "a group of %d ranks", w->size);
     if (st == LS_OK) st = agree(w, mine.area, area);
-    if (st == LS_OK && !w->dry) st = ls_attach_meet(w); /* all have offered: they have an area */
+    if (st == LS_OK && !w->alone) st = ls_attach_meet(w); /* all have offered: they have an area */
     for (int r = 0; r < w->size && st == LS_OK; r++) identity[r] = r;
     if (st == LS_OK) st = create(w, NULL, w->rank, w->size, identity, 0, 0, &mine, area, &w->group);
     free(identity);
     free(area);
     LS_TRY(st);
     w->engine->next_id = 1;
-    if (!w->dry) LS_TRY(ls_backend_open(w->engine));
+    if (!w->alone) LS_TRY(ls_backend_open(w->engine));
     hand_over(w->group, ls_backend_world(w->engine));
     return LS_OK;
 }
@@ -306,18 +306,19 @@ typedef struct division {
     const char *name; /* for people; NULL: none */
 } division;
 
-/* Of every rank, what it says; in a dry world what it would. */
+/* Of every rank, what it says; where no other rank is there, what it would. */
 static ls_status all_offers(ls_group *parent, const division *by, const ls_area *mine, offer *all)
 {
     ls_engine *e = parent->e;
     const int64_t area = (int64_t)area_word(parent->w, mine);
     const offer here = { by->color(by->arg, parent->rank), e->next_id, used_blocks(e), area };
     all[parent->rank] = here;
-    for (int r = 0; parent->w->dry && r < parent->size; r++) {
+    LS_TRY(ls_all_gather(parent, NULL, all, (size_t)parent->size * (sizeof(offer) / sizeof(int64_t)), LS_I64));
+    for (int r = 0; parent->w->alone && r < parent->size; r++) {
         all[r] = here;
         all[r].color = by->color(by->arg, r);
     }
-    return ls_all_gather(parent, NULL, all, (size_t)parent->size * (sizeof(offer) / sizeof(int64_t)), LS_I64);
+    return LS_OK;
 }
 
 /* With room for what all members say, and for the members of the new group. */
@@ -391,7 +392,7 @@ ls_status ls_group_split(ls_group *parent, int color, ls_group **out)
 ls_status ls_group_split_named(ls_group *parent, int color, const char *name, ls_group **out)
 {
     *out = NULL;
-    if (parent && parent->w->dry)
+    if (parent && parent->w->alone)
         return ls_fail(LS_UNSUPPORTED, "splitting group %s in a dry world needs the colors that the other ranks give, which do not exist: call "
                                        "ls_group_split_by", parent->text);
     return ls_group_split_by(parent, given_color, &color, name, out);
@@ -503,7 +504,7 @@ void ls_group_destroy(ls_group *g)
     memcpy(said, ls_last_error(), sizeof said);
     bool clean = g->failed >= 0 && !g->w->failed && ls_p2p_drain(g) == LS_OK && ls_barrier(g) == LS_OK;
     memcpy(ls_context_get()->error, said, sizeof said);
-    if (clean && g->mapped && !g->w->dry) clean = part(g) == LS_OK;
+    if (clean && g->mapped && !g->w->alone) clean = part(g) == LS_OK;
     if (clean) ls_backend_destroy(g->e, g->backend);
     release(g, clean);
 }

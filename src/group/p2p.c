@@ -167,8 +167,8 @@ ls_status ls_p2p_batch(ls_group *g, const ls_p2p *op, int n)
         ls_status st = direction_of(g, &op[i], &d);
         if (LS_UNLIKELY(st < 0)) return ls_while(st, "message %d of a batch", i);
     }
-    for (int i = 0; i < n && g->w->dry; i++) LS_TRY(note(g, &op[i], NULL));
-    if (g->w->dry) return LS_OK;
+    for (int i = 0; i < n && g->w->alone; i++) LS_TRY(note(g, &op[i], NULL));
+    if (g->w->alone) return LS_OK;
     ls_status st = LS_OK;
     int started = 0;
     while (started < n && st == LS_OK) {
@@ -188,7 +188,7 @@ ls_status ls_p2p_start(ls_group *g, const ls_p2p *op, const char *label, ls_work
     *out = NULL;
     if (LS_UNLIKELY(!op)) return ls_fail(LS_INVALID, "a message to start: expected an ls_p2p, found NULL");
     LS_TRY(direction_of(g, op, &d));
-    if (g->w->dry) return note(g, op, label);
+    if (g->w->alone) return note(g, op, label);
     LS_TRY(ls_message_begin(g, op, d, label, LS_P2P_BATCH, out));
     if (!ls_engine_threaded(g->e)) (void)ls_engine_turn_group(g); /* a failure stays in the work */
     return LS_OK;

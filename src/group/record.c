@@ -1,7 +1,7 @@
-/* record.c -- what is called in a dry world.
+/* record.c -- what is called in a world whose other ranks are not there.
  *
- * A collective is begun as in any world, up to the choice of its form; then it is noted, and has a form that is done
- * at once.
+ * A collective is begun as in any world, up to the choice of its form; then it is noted, or in a mirror answered, and
+ * has a form that is done at once.
  */
 #include "group/record.h"
 
@@ -9,12 +9,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/env.h"
 #include "group/choice.h"
 #include "group/engine.h"
 #include "group/form.h"
 #include "group/run.h"
+#include "group/spans.h"
 
 struct ls_record {
+    bool mirrors, yields; /* a mirror's, which notes nothing */
+    ls_mirrored did;
     ls_recorded *item; /* owned */
     int n, cap;
 };
@@ -27,10 +31,13 @@ static ls_status recorded_turn(ls_work *k)
 
 static const ls_form form_recorded = { .name = "recorded", .about = "noted, in a dry world", .turn = recorded_turn };
 
-ls_status ls_record_create(ls_record **out)
+ls_status ls_record_create(const ls_mirror_opts *mirror, ls_record **out)
 {
     *out = calloc(1, sizeof **out);
-    return *out ? LS_OK : ls_fail(LS_NO_MEMORY, "the record of a dry world");
+    if (!*out) return ls_fail(LS_NO_MEMORY, "the record of a dry world");
+    (*out)->mirrors = mirror != NULL;
+    (*out)->yields = mirror && mirror->yields;
+    return LS_OK;
 }
 
 static void forget(ls_record *r)
@@ -82,10 +89,141 @@ static ls_status make_room(ls_record *r)
     return LS_OK;
 }
 
+/* --- a mirror ---------------------------------------------------------------------------------------------- */
+
+/* Between two looks at both clocks. */
+static void spend(ls_record *r, uint64_t wall_ns, uint64_t cpu_ns)
+{
+    r->did.wall_ns += ls_env_get()->mono_ns() - wall_ns;
+    r->did.cpu_ns += ls_env_get()->thread_cpu_ns() - cpu_ns;
+}
+
+static size_t sum_of(const size_t *counts, int n)
+{
+    size_t sum = 0;
+    for (int i = 0; i < n; i++) sum += counts[i];
+    return sum;
+}
+
+/* What nobody here has: values of about 1/4 to 1/2 of either sign, as bf16, and so in pairs as f32. Memory as it was
+ * might have NaNs, or numbers that take a processor longer. */
+static void fill(void *to, size_t nbytes)
+{
+    uint16_t word = 0;
+    uint32_t draw = 1;
+    char *p = to;
+    for (size_t i = 0; i + 1 < nbytes; i += 2, p += 2) {
+        draw = draw * 1664525u + 1013904223u;
+        word = (uint16_t)((draw >> 16 & 0x8000u) | 0x3e80u | (draw >> 24 & 0x7fu));
+        memcpy(p, &word, sizeof word);
+    }
+}
+
+/* Over and over, until there is as much. */
+static void repeat(char *to, size_t nbytes, const char *from, size_t n)
+{
+    if (n == 0) fill(to, nbytes);
+    for (size_t at = 0; n > 0 && at < nbytes; at += n) memcpy(to + at, from, n < nbytes - at ? n : nbytes - at);
+}
+
+/* The same of a vector with spans: rows of others become this rank's, and its part of a sum is what it has. */
+static void answer_spans(const ls_work *k)
+{
+    const size_t elem = ls_dtype_size(k->a.dtype);
+    const int size = k->g->size, me = k->g->rank;
+    char *part = k->a.out;
+    for (int i = 0; i < k->nspans; i++) {
+        const ls_matrix_span *s = &k->span[i];
+        const ls_range own = ls_spans_rows(s, me, size);
+        const size_t first = (s->first + own.first * s->row) * elem, n = own.count * s->row * elem;
+        if (k->a.coll == LS_REDUCE_SCATTER && k->a.in) {
+            memcpy(part, (const char *)k->a.in + first, n);
+            part += n;
+        }
+        for (int r = 0; r < size && k->a.coll == LS_ALL_GATHER && !k->a.in && n > 0; r++) {
+            const ls_range to = ls_spans_rows(s, r, size);
+            if (r != me) repeat((char *)k->a.out + (s->first + to.first * s->row) * elem, to.count * s->row * elem,
+                                (const char *)k->a.out + first, n);
+        }
+    }
+}
+
+/* As if every other rank had given what this one gives. */
+static void answer(const ls_work *k)
+{
+    const ls_coll_args *a = &k->a;
+    const size_t elem = ls_dtype_size(a->dtype);
+    const ls_range own = ls_work_share(k, k->g->rank);
+    const char *in = a->in;
+    char *out = a->out;
+    if (!out) return;
+    if (k->span) {
+        answer_spans(k);
+        return;
+    }
+    if (a->coll == LS_ALL_GATHER) {
+        const char *mine = in ? in : out + own.first * elem;
+        for (int r = 0; r < k->g->size; r++) {
+            const ls_range to = ls_work_share(k, r);
+            const size_t count = to.count < own.count ? to.count : own.count;
+            if (out + to.first * elem != mine) memcpy(out + to.first * elem, mine, count * elem);
+        }
+        return;
+    }
+    if (!in || in == out) return;
+    if (a->coll == LS_REDUCE_SCATTER) {
+        memcpy(out, in + own.first * elem, own.count * elem);
+        return;
+    }
+    if (k->counts && k->recv_counts) {
+        repeat(out, sum_of(k->recv_counts, k->g->size) * elem, in, sum_of(k->counts, k->g->size) * elem);
+        return;
+    }
+    if (a->coll == LS_ALL_REDUCE || a->coll == LS_ALL_TO_ALL) memcpy(out, in, k->nbytes);
+}
+
+static const ls_form form_mirrored = { .name = "mirrored", .about = "answered at once, in a mirror", .turn = recorded_turn };
+
+static void mirror_work(ls_record *r, ls_work *k)
+{
+    const uint64_t wall = ls_env_get()->mono_ns(), cpu = ls_env_get()->thread_cpu_ns();
+    answer(k);
+    k->form = &form_mirrored;
+    r->did.collectives++;
+    r->did.bytes += k->nbytes;
+    spend(r, wall, cpu);
+}
+
+void ls_record_wait(ls_record *r)
+{
+    if (!r->yields) return;
+    const uint64_t wall = ls_env_get()->mono_ns(), cpu = ls_env_get()->thread_cpu_ns();
+    ls_env_get()->yield();
+    spend(r, wall, cpu);
+}
+
+ls_mirrored ls_world_mirrored(const ls_world *w)
+{
+    const ls_record *r = w->engine->record;
+    return r && r->mirrors ? r->did : (ls_mirrored){ 0 };
+}
+
+/* --- noting ------------------------------------------------------------------------------------------------- */
+
 /* A message is counted by who receives it, or on connections by who sends it. */
 ls_status ls_record_message(ls_record *r, ls_group *g, const ls_p2p *op, const char *label)
 {
     const uint64_t nbytes = op->count * ls_dtype_size(op->dtype);
+    if (r->mirrors) {
+        r->did.messages++;
+        r->did.bytes += nbytes;
+        if (!op->recv) return LS_OK;
+        const uint64_t wall = ls_env_get()->mono_ns(), cpu = ls_env_get()->thread_cpu_ns();
+        fill(op->recv, nbytes);
+        spend(r, wall, cpu);
+        ls_record_wait(r);
+        return LS_OK;
+    }
     LS_TRY(make_room(r));
     ls_recorded *to = &r->item[r->n++];
     *to = (ls_recorded){ .group = g, .coll = LS_SENDRECV, .dtype = op->dtype, .bytes = nbytes, .rounds = 1, .form = "messages",
@@ -96,6 +234,10 @@ ls_status ls_record_message(ls_record *r, ls_group *g, const ls_p2p *op, const c
 
 ls_status ls_record_add(ls_record *r, ls_work *k)
 {
+    if (r->mirrors) {
+        mirror_work(r, k);
+        return LS_OK;
+    }
     LS_TRY(make_room(r));
     ls_recorded *to = &r->item[r->n];
     *to = (ls_recorded){ .group = k->g, .coll = k->a.coll, .dtype = k->a.dtype, .op = k->a.op, .root = k->a.root,

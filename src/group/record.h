@@ -1,15 +1,20 @@
-/* record.h -- what is called in a dry world: noted in place of being carried out. */
+/* record.h -- what is called in a world whose other ranks are not there: noted, or in a mirror answered, in place of
+ * being carried out. */
 #ifndef LS_GROUP_RECORD_H
 #define LS_GROUP_RECORD_H
 #include "group/work.h"
 
 typedef struct ls_record ls_record;
 
-ls_status ls_record_create(ls_record **out);
+/* NULL: it notes. */
+ls_status ls_record_create(const ls_mirror_opts *mirror, ls_record **out);
 void ls_record_free(ls_record *r); /* NULL is fine */
 /* Notes a work whose form was chosen, and gives it one that does nothing. */
 LS_COLD ls_status ls_record_add(ls_record *r, ls_work *k);
 /* Notes a message that this rank would send, or receive, in g. */
 LS_COLD ls_status ls_record_message(ls_record *r, ls_group *g, const ls_p2p *op, const char *label);
+
+/* The rank waits for others; in a mirror, whose threads may be on its core. */
+LS_COLD void ls_record_wait(ls_record *r);
 
 #endif

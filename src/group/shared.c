@@ -3,10 +3,13 @@
 #include "group/memory/memory.h"
 #include "mem/ledger.h"
 
-/* Addresses in place of rank 0's memory, in a dry world, where rank 0 does not exist. */
+/* In place of rank 0's memory, in a world where rank 0 does not exist: addresses, or memory of this rank's own. */
 static ls_status somewhere(ls_world *w, size_t nbytes, ls_mem_kind kind, void **out)
 {
-    if (!w->elsewhere) LS_TRY(ls_arena_create_dry(NULL, &w->elsewhere));
+    if (!w->elsewhere) {
+        LS_TRY(w->dry ? ls_arena_create_dry(NULL, &w->elsewhere) : ls_arena_create(nbytes, false, NULL, &w->elsewhere));
+        if (!w->dry) ls_arena_may_grow(w->elsewhere, NULL, NULL);
+    }
     return ls_arena_alloc(w->elsewhere, nbytes, kind, out);
 }
 
@@ -26,7 +29,7 @@ ls_status ls_group_alloc_shared(ls_group *g, size_t nbytes, ls_mem_kind kind, vo
     }
     LS_TRY(ls_broadcast(g, &place, 1, LS_I64, 0));
     if (g->rank == 0) return LS_OK;
-    if (g->w->dry) return somewhere(g->w, nbytes, kind, out);
+    if (g->w->alone) return somewhere(g->w, nbytes, kind, out);
     *out = ls_at_member(g, 0, (uint64_t)place, nbytes);
     return *out ? LS_OK : ls_fail(LS_PROTOCOL, "rank 0 of %s has no %zu bytes at %lld", ls_group_text(g), nbytes, (long long)place);
 }

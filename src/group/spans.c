@@ -5,7 +5,7 @@
 
 #include "group/group.h"
 
-static ls_range rows_of(const ls_matrix_span *s, int r, int size)
+ls_range ls_spans_rows(const ls_matrix_span *s, int r, int size)
 {
     return s->part ? s->part[r] : ls_shard_of(s->rows, r, size);
 }
@@ -20,7 +20,7 @@ size_t ls_spans_extent(const ls_work *k)
 size_t ls_spans_count(const ls_matrix_span *span, int nspans, int r, int size)
 {
     size_t n = 0;
-    for (int i = 0; i < nspans; i++) n += rows_of(&span[i], r, size).count * span[i].row;
+    for (int i = 0; i < nspans; i++) n += ls_spans_rows(&span[i], r, size).count * span[i].row;
     return n;
 }
 
@@ -28,7 +28,7 @@ size_t ls_spans_at(const ls_work *k, int r, size_t pos, size_t *left)
 {
     for (int i = 0; i < k->nspans; i++) {
         const ls_matrix_span *s = &k->span[i];
-        const ls_range rows = rows_of(s, r, k->g->size);
+        const ls_range rows = ls_spans_rows(s, r, k->g->size);
         const size_t n = rows.count * s->row;
         if (pos < n) {
             *left = n - pos;
@@ -104,7 +104,7 @@ ls_status ls_spans_begin(ls_work *k)
         return LS_OK;
     }
     const size_t nbytes = ls_spans_extent(k) * ls_dtype_size(k->a.dtype);
-    if (k->g->w->dry) return LS_OK; /* nothing is read there */
+    if (k->g->w->alone) return LS_OK; /* nothing is read there */
     if (ls_world_offset(k->g->w, k->a.in ? k->a.in : k->a.out, nbytes) != LS_NOT_REGISTERED) return LS_OK;
     return ls_fail(LS_INVALID, "%s: ranks here map each other's memory, and a vector of spans has to lie in memory from "
                    "ls_alloc()", ls_coll_name(k->a.coll));

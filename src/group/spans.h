@@ -11,6 +11,8 @@
 /* Elements of the vector up to the end of its last matrix. */
 size_t ls_spans_extent(const ls_work *k);
 /* Elements of rank r's part of `nspans` matrices. */
+/* The rows of rank r of `size`. */
+ls_range ls_spans_rows(const ls_matrix_span *s, int r, int size);
 size_t ls_spans_count(const ls_matrix_span *span, int nspans, int r, int size);
 /* Where element `pos` of rank r's part stands in the vector; *left: so many from there on lie side by side. */
 size_t ls_spans_at(const ls_work *k, int r, size_t pos, size_t *left);

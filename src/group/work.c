@@ -331,6 +331,7 @@ ls_status ls_work_wait(ls_work *k)
 {
     if (!k) return LS_OK;
     if (LS_UNLIKELY(!k->live)) return ls_fail(LS_INVALID, "this work has been waited for: its handle is over");
+    if (LS_UNLIKELY(k->g->e->record != NULL)) ls_record_wait(k->g->e->record);
     return finish(k, k->t0_ns ? ls_env_get()->mono_ns() : 0, true);
 }
 
@@ -374,6 +375,7 @@ ls_status ls_coll_run(ls_group *g, const ls_coll_args *a)
     ls_work *k;
     ls_status st;
     LS_TRY(begin(g, a, LS_TIMED_BLOCKING_BYTES, &k));
+    if (LS_UNLIKELY(g->e->record != NULL)) ls_record_wait(g->e->record);
     if (!at_once(k, &st)) {
         enqueue(k);
         return finish(k, k->t0_ns, false);

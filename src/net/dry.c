@@ -1,6 +1,7 @@
-/* dry.c -- one rank of a world whose other ranks are not there: to plan with.
+/* dry.c -- one rank of a world whose other ranks are not there: to plan with, or to time.
  *
- * It knows who is where and has a page, an arena of addresses alone and a tracer, as a rank that has joined. Nothing
+ * It knows who is where and has a page, an arena and a tracer, as a rank that has joined. In a dry world the arena has
+ * addresses alone; in a mirror, where the rank computes, it has memory. Nothing
  * goes over its transport, which is there for its name, for what it says of mapped memory (by these collectives choose
  * how they are carried out), and for what pipes to ranks of this host take of the arena.
  */
@@ -98,11 +99,16 @@ static ls_status open_transport(ls_world *w)
 static ls_status open_memory(ls_world *w)
 {
     LS_TRY(ls_page_create_dry(w->size, w->rank, 1, &w->page));
-    LS_TRY(ls_arena_create_dry(&w->ledger, &w->arena));
+    if (w->dry) {
+        LS_TRY(ls_arena_create_dry(&w->ledger, &w->arena));
+    } else {
+        LS_TRY(ls_arena_create(w->opts.arena_bytes, false, &w->ledger, &w->arena));
+        ls_arena_may_grow(w->arena, NULL, NULL);
+    }
     return ls_tracer_create(&w->page->rank[w->rank].box, &w->tracer);
 }
 
-ls_status ls_world_open_dry(int rank, int size, const int *node, const ls_world_opts *opts, ls_world **out)
+ls_status ls_world_open_alone(int rank, int size, const int *node, const ls_world_opts *opts, bool dry, ls_world **out)
 {
     *out = NULL;
     if (size < 1 || size > LS_WORLD_MOST_RANKS)
@@ -110,7 +116,8 @@ ls_status ls_world_open_dry(int rank, int size, const int *node, const ls_world_
     if (rank < 0 || rank >= size) return ls_fail(LS_INVALID, "rank %d of a dry world: expected 0 to %d", rank, size - 1);
     ls_world *w = calloc(1, sizeof *w);
     if (!w) return ls_fail(LS_NO_MEMORY, "a dry world");
-    w->dry = true;
+    w->alone = true;
+    w->dry = dry;
     w->rank = rank;
     w->size = size;
     w->source_text = "the program: the other ranks are not there";

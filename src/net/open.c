@@ -208,7 +208,7 @@ void ls_world_close(ls_world *w)
         ls_arena_destroy(w->elsewhere);
         if (w->page) env->unmap(w->page, ls_page_bytes(w->size));
     }
-    if (!w->dry) ls_context_get()->rank = -1;
+    if (!w->alone) ls_context_get()->rank = -1;
     ls_secret_wipe(w->link_key, sizeof w->link_key);
     ls_world_free_room(w);
     free(w);

@@ -115,7 +115,7 @@ void ls_world_at(ls_world *w, uint32_t step, uint16_t micro_batch)
 
 ls_status ls_world_exchange(ls_world *w, const char *key, const void *mine, size_t n, void *all)
 {
-    if (w->size == 1 || w->dry) {
+    if (w->size == 1 || w->alone) {
         for (int r = 0; r < w->size; r++) memcpy((char *)all + (size_t)r * n, mine, n);
         return LS_OK;
     }

@@ -29,7 +29,8 @@ struct ls_world {
     ls_job_source source;             /* who said which rank we are, */
     const char *source_text;          /* and that for people; static */
     bool threads;                     /* ranks are threads of this process */
-    bool dry;                         /* no other rank is there (dry.c) */
+    bool alone;                       /* no other rank is there (dry.c), */
+    bool dry;                         /* and what is allocated has addresses, and no memory */
     bool bounce_past_cache;           /* private messages are copied into shared memory past the caches; set by the
                                          group floor, by the calibration */
     bool by_hand;                     /* no launcher: rank 0 serves the store */
@@ -48,7 +49,7 @@ struct ls_world {
     ls_ledger ledger;
     ls_tracer *tracer;                /* owned */
     ls_arena *arena;                  /* this rank's shared arena; owned unless threads */
-    ls_arena *elsewhere;              /* owned: in a dry world, addresses in the arenas of others; NULL: none yet */
+    ls_arena *elsewhere;              /* owned: in a world of one rank alone, what others would lend; NULL: none yet */
     char **peer_base;                 /* owned, [size]: the first segment of the arena of each rank of this host, as
                                          mapped here; else NULL */
     size_t *peer_bytes;               /* owned, [size] */

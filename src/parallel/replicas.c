@@ -125,7 +125,7 @@ ls_status ls_dp_create(const ls_dp_strategy *s, ls_group *g, ls_params *ps, cons
     const bool dry = ls_world_is_dry(ls_group_world(g));
     LS_TRY(check_copies(s, g, c));
     LS_TRY(check_nodes(g, c));
-    if (!dry) LS_TRY(check_grids(g, c));
+    if (!ls_world_is_alone(ls_group_world(g))) LS_TRY(check_grids(g, c));
     LS_TRY(ls_dp_same_model(g, ps));
     LS_TRY(ls_first_values_end(g, ps));
     for (int i = 0; i < ps->n; i++) {

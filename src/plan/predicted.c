@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "coll/cost.h"
 #include "net/world.h"
 #include "train/explain_run.h"
@@ -41,6 +42,27 @@ static ls_status join(const ls_train_config *c, const ls_cost *cost, ls_here *h)
     return ls_topo_check(&h->topo);
 }
 
+static ls_status make_room(ls_here *h, int n)
+{
+    for (int i = 0; i < h->nmeasured; i++) ls_measured_free(&h->measured[i]);
+    free(h->measured);
+    h->measured = calloc((size_t)n, sizeof *h->measured);
+    h->nmeasured = h->measured ? n : 0;
+    return h->measured ? LS_OK : ls_fail(LS_NO_MEMORY, "the times of %d stages", n);
+}
+
+/* Mirrors take the memory of all ranks of this machine; one rank alone takes that of the whole model. */
+static ls_status time_ranks(const ls_train_config *c, ls_here *h)
+{
+    LS_TRY(make_room(h, c->parallel.pp > 1 ? (int)c->parallel.pp : 1));
+    ls_status st = ls_measure_stages(c, h->ranks, h->local, h->cores, LS_MEASURE_LONG_S, h->measured);
+    h->mirrored = st == LS_OK;
+    if (st == LS_OK) return LS_OK;
+    ls_log(LS_LOG_WARN, "operations are timed on one rank that has the whole model: %s", ls_last_error());
+    LS_TRY(make_room(h, 1));
+    return ls_measure(c, h->ranks, h->local, LS_MEASURE_LONG_S, h->measured);
+}
+
 ls_status ls_here_make(const ls_train_config *c, int ranks, int local, ls_here *out)
 {
     ls_cost cost;
@@ -49,30 +71,49 @@ ls_status ls_here_make(const ls_train_config *c, int ranks, int local, ls_here *
         return ls_fail(LS_UNSUPPORTED, "%d ranks with %d on this node: expected equally many on each node", ranks, local);
     LS_TRY(ls_cost_load(&cost, out->cost_from, sizeof out->cost_from));
     LS_TRY(join(c, &cost, out));
-    LS_TRY(ls_measure(c, ranks, local, LS_MEASURE_LONG_S, &out->measured));
-    const double at_once = out->cores / out->measured.threads;
+    LS_TRY(time_ranks(c, out));
+    const double at_once = out->cores / out->measured->threads;
     out->shared = local > at_once;
     if (out->shared) LS_TRY(ls_wait_cost_measure(local, out->cores, &out->waits));
+    if (out->mirrored) memset(out->waits.refill_s, 0, sizeof out->waits.refill_s); /* in the operations' times */
     out->for_ranks = out->shared ? at_once * ranks / local : 0;
     return LS_OK;
 }
 
-void ls_here_free(ls_here *h) { ls_measured_free(&h->measured); }
+void ls_here_free(ls_here *h)
+{
+    for (int i = 0; i < h->nmeasured; i++) ls_measured_free(&h->measured[i]);
+    free(h->measured);
+    h->measured = NULL;
+    h->nmeasured = 0;
+}
+
+static double jitter_of(const ls_here *h)
+{
+    double sum = 0;
+    for (int i = 0; i < h->nmeasured; i++) sum += h->measured[i].jitter;
+    return sum / h->nmeasured;
+}
+
+void ls_here_rates(const ls_here *h, ls_step_rates *out)
+{
+    *out = (ls_step_rates){ .flops_per_s = 1, .measured = h->measured, .by_stage = h->mirrored };
+}
 
 void ls_here_options(const ls_here *h, ls_step_sim_opts *o)
 {
     o->t = &h->topo;
     o->cores = h->for_ranks;
     o->waits = h->shared ? &h->waits : NULL;
-    o->jitter = h->measured.jitter;
+    o->jitter = jitter_of(h);
     o->seed = JITTER_SEED;
 }
 
 void ls_here_text(const ls_here *h, ls_text *out)
 {
-    const ls_measured *m = &h->measured;
-    ls_text_add(out, "operations timed in %d steps of %d micro-batch%s in %.2f s on %d thread%s; links: %s",
-                m->steps, m->micro_batches, m->micro_batches == 1 ? "" : "es", m->seconds, m->threads,
+    const ls_measured *m = h->measured;
+    ls_text_add(out, "operations timed %sin %d steps of %d micro-batch%s in %.2f s on %d thread%s; links: %s",
+                h->mirrored ? "" : "on one rank with the whole model, ", m->steps, m->micro_batches, m->micro_batches == 1 ? "" : "es", m->seconds, m->threads,
                 m->threads == 1 ? "" : "s", h->cost_from);
     if (h->shared)
         ls_text_add(out, "; %d ranks share %g core%s: each wait in a collective takes %.1f us of a core, each message %.1f us",
@@ -99,9 +140,10 @@ static void sum_up(const ls_step_result *r, int stages, ls_predicted_time *out)
 static ls_status simulate(const ls_train_config *c, ls_predicted *p)
 {
     const ls_algo *algo[LS_COLLS];
-    const ls_step_rates rates = { .flops_per_s = 1, .measured = &p->here.measured };
+    ls_step_rates rates;
     ls_step_sim_opts s = { .algo = algo };
     ls_here_options(&p->here, &s);
+    ls_here_rates(&p->here, &rates);
     ls_step_lists l = { 0 };
     LS_TRY(ls_algo_parse(c->comm.algo ? c->comm.algo : "", algo));
     ls_step_result *r = calloc(1, sizeof *r);
@@ -220,9 +262,9 @@ void ls_predicted_json(const ls_predicted *p, ls_text *out)
     ls_text_add(out, "{\"world_size\": %d, \"pp\": %d, \"cores\": %g, \"shared_cores\": %s, \"links_from\": ", p->here.ranks,
                 p->plan.plan.size[LS_AXIS_PP], p->here.cores, p->here.shared ? "true" : "false");
     ls_json_string(out, p->here.cost_from);
-    ls_text_add(out, ",\n \"measured\": {\"steps\": %d, \"micro_batches\": %d, \"threads\": %d, ", p->here.measured.steps,
-                p->here.measured.micro_batches, p->here.measured.threads);
-    ls_json_field(out, "seconds", p->here.measured.seconds);
+    ls_text_add(out, ",\n \"measured\": {\"steps\": %d, \"micro_batches\": %d, \"threads\": %d, ", p->here.measured->steps,
+                p->here.measured->micro_batches, p->here.measured->threads);
+    ls_json_field(out, "seconds", p->here.measured->seconds);
     ls_text_add(out, "},\n \"time\": {");
     for (size_t i = 0; i < sizeof time / sizeof *time; i++) {
         ls_text_add(out, "%s", i ? ", " : "");

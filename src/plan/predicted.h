@@ -27,17 +27,22 @@ typedef struct ls_here {
     double for_ranks;     /* ls_step_sim_opts.cores, */
     ls_wait_cost waits;   /* where cores are shared */
     ls_topo topo;
-    ls_measured measured; /* owned */
+    ls_measured *measured; /* owned: [nmeasured]: of each stage, or of all of them */
+    int nmeasured;
+    bool mirrored;        /* the ranks of the layout were timed, and not one rank alone */
     char cost_from[160];
 } ls_here;
 
-/* `local` ranks on each node; times the model (train/measure.h). LS_UNSUPPORTED: not equally many ranks on each node.
+/* `local` ranks on each node; times the ranks of the layout, or if that fails (memory), the model on one rank
+ * (train/measure.h). LS_UNSUPPORTED: not equally many ranks on each node.
  * To be freed also after a failure. */
 ls_status ls_here_make(const ls_train_config *c, int ranks, int local, ls_here *out);
 void ls_here_free(ls_here *h);
 /* What a simulation takes from it: the links, the cores that ranks share and what waiting costs then, and how much
  * operations vary. */
 void ls_here_options(const ls_here *h, ls_step_sim_opts *o);
+/* How fast its ranks compute; borrows. */
+void ls_here_rates(const ls_here *h, ls_step_rates *out);
 /* Where its numbers come from, in a line without an end. */
 void ls_here_text(const ls_here *h, ls_text *out);
 

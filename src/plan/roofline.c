@@ -177,8 +177,10 @@ static ls_status step_of(const ls_train_config *c, int ranks, const ls_step_rate
 
 ls_status ls_roofline_sensitivity(const ls_train_config *c, ls_roofline *out)
 {
-    const ls_step_rates products = { 2 * out->rates.flops_per_s, out->rates.memory_bytes_per_s, NULL };
-    const ls_step_rates memory = { out->rates.flops_per_s, 2 * out->rates.memory_bytes_per_s, NULL };
+    const ls_step_rates products = { .flops_per_s = 2 * out->rates.flops_per_s,
+                                      .memory_bytes_per_s = out->rates.memory_bytes_per_s };
+    const ls_step_rates memory = { .flops_per_s = out->rates.flops_per_s,
+                                    .memory_bytes_per_s = 2 * out->rates.memory_bytes_per_s };
     ls_topo links = *out->t;
     ls_step_result *x;
     for (int i = 0; i < links.nlevels; i++) {

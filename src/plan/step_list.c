@@ -13,6 +13,7 @@
 typedef struct writer {
     const ls_step_dry *s;
     const ls_step_rates *rates;
+    const ls_measured *measured; /* of the stage; NULL: none */
     const ls_train_dry *d;
     ls_step_list *to;
     int rank;      /* along pp */
@@ -161,9 +162,10 @@ static void on_action(void *arg, const ls_pipe_action *a)
     i->forward = forward;
 }
 
-static ls_measured_time time_of(const ls_step_rates *r, const ls_op_event *e)
+static ls_measured_time time_of(const writer *w, const ls_op_event *e)
 {
-    if (r->measured) return ls_measured_op(r->measured, e);
+    const ls_step_rates *r = w->rates;
+    if (w->measured) return ls_measured_op(w->measured, e);
     const double compute = e->flops / r->flops_per_s;
     const double memory = r->memory_bytes_per_s > 0 ? e->bytes / r->memory_bytes_per_s : 0;
     return (ls_measured_time){ compute > memory ? compute : memory, 0 };
@@ -175,7 +177,7 @@ static void on_op(void *arg, const ls_op_event *e)
     const bool backward = e->phase == LS_PHASE_BACKWARD_WEIGHT || e->phase == LS_PHASE_BACKWARD_INPUT;
     const char *name = e->unit ? e->unit->name : "root";
     const ls_units *units = &w->d->par.model->units;
-    const ls_measured_time takes = time_of(w->rates, e);
+    const ls_measured_time takes = time_of(w, e);
     const double compute = w->rates->flops_per_s > 0 ? e->flops / w->rates->flops_per_s : 0;
     const double memory = w->rates->memory_bytes_per_s > 0 ? e->bytes / w->rates->memory_bytes_per_s : 0;
     /* What was called since is for this operation; backward recomputes. */
@@ -277,23 +279,23 @@ static void update(writer *w)
     const double compute = w->rates->flops_per_s > 0 ? i->flops / w->rates->flops_per_s : 0;
     const double memory = w->rates->memory_bytes_per_s > 0 ? i->bytes / w->rates->memory_bytes_per_s : 0;
     i->seconds = compute > memory ? compute : memory;
-    if (w->rates->measured) i->seconds = ls_measured_update(w->rates->measured, own);
+    if (w->measured) i->seconds = ls_measured_update(w->measured, own);
     op->calls = 1;
     op->flops = i->flops;
     op->bytes = i->bytes;
-    *(compute > memory && !w->rates->measured ? &op->compute_s : &op->memory_s) = i->seconds;
+    *(compute > memory && !w->measured ? &op->compute_s : &op->memory_s) = i->seconds;
 }
 
 /* Samples are read before the first operation; where in the step does not matter to its length. */
 static void read_data(writer *w)
 {
-    if (!w->rates->measured) return;
+    if (!w->measured) return;
     ls_step_item *i = put(w, LS_ITEM_WORK, "data");
     if (!i) return;
     i->part = LS_PART_DATA;
-    i->seconds = w->rates->measured->data_s * w->d->micro_batches / w->rates->measured->micro_batches;
+    i->seconds = w->measured->data_s * w->d->micro_batches / w->measured->micro_batches;
     i = put(w, LS_ITEM_WORK, "between operations");
-    if (i) i->seconds = w->rates->measured->rest_s;
+    if (i) i->seconds = w->measured->rest_s;
 }
 
 static ls_status write_stage(writer *w, ls_train_dry *d)
@@ -346,7 +348,8 @@ ls_status ls_step_lists_create(const ls_train_config *c, int ranks, const ls_ste
     }
     for (int k = 0; st == LS_OK && k < out->stages; k++) {
         ls_train_dry d = { 0 };
-        writer w = { .s = &s, .rates = rates, .d = &d, .to = &out->of[k], .rank = k };
+        const ls_measured *m = rates->measured ? &rates->measured[rates->by_stage ? k : 0] : NULL;
+        writer w = { .s = &s, .rates = rates, .measured = m, .d = &d, .to = &out->of[k], .rank = k };
         st = ls_step_dry_open(&s, k, &d);
         if (st == LS_OK) st = write_stage(&w, &d);
         free(w.wanted);

@@ -74,6 +74,7 @@ typedef struct ls_step_rates {
     double memory_bytes_per_s; /* 0: memory limits nothing */
     const struct ls_measured *measured; /* borrowed: times of operations, optimizer and data on this machine
                                 * (train/measure.h), in place of the two rates; NULL: none */
+    bool by_stage;             /* there is one of them for each stage */
 } ls_step_rates;
 
 typedef struct ls_step_lists {

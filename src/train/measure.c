@@ -1,4 +1,4 @@
-/* measure.c -- steps of one rank, operation by operation. */
+/* measure.c -- steps of one rank, or of the ranks of a layout in mirrors, operation by operation. */
 #include "train/measure.h"
 
 #include <math.h>
@@ -12,10 +12,16 @@
 #include "base/team.h"
 #include "train/trainer.h"
 
-#define WARM        2   /* steps before those that are timed */
+#define WARM        3   /* steps before those that are timed, */
+#define WARM_NS     700000000u /* and how long they last: within a second of wide vectors the clock of a core falls */
+#define WARM_AGAIN_NS 100000000u /* of ranks after the first one, on the same cores */
 #define LEAST_STEPS 5
 #define MOST_STEPS  25
-#define ENOUGH_NS   500000000u /* of steps that are timed */
+#define ENOUGH_NS   500000000u /* of steps that are timed, */
+#define FEW_STEPS   3          /* and of so many long steps */
+#define LONG_NS     1500000000u
+#define MOST_MIRRORS 64        /* at the same time */
+#define MOST_TAKEN  (1 << 20)  /* steps: more than the limits of time allow */
 #define ASLEEP      0.2 /* an operation that computes for a smaller part of its time waits for a clock */
 
 /* --- listening ------------------------------------------------------------------------------------------- */
@@ -30,7 +36,10 @@ typedef struct listener {
     sample *of;       /* owned: [cap][MOST_STEPS] */
     int cap, step;    /* step: that is timed */
     uint64_t long_ns; /* of all steps: then no other one begins */
-    clock_pair last;  /* when the newest operation ended, or the pass began */
+    uint64_t warm_ns;
+    double crowd;     /* ranks per core */
+    const ls_world *w; /* of a mirror: what it does for others is not counted */
+    clock_pair last;  /* when the newest operation ended, or the pass began; without what was done for others */
     bool running;
     sample step_of[MOST_STEPS]; /* whole steps, */
     sample own[MOST_STEPS];     /* and what of them listening took: clocks are read around operations of microseconds */
@@ -39,7 +48,15 @@ typedef struct listener {
     ls_status st;
 } listener;
 
-static clock_pair now(void) { return (clock_pair){ ls_env_get()->mono_ns(), ls_env_get()->cpu_ns() }; }
+/* Processor time is that of the rank's thread, or of a whole process that is one rank with several threads. Without
+ * what a mirror did in place of other ranks. */
+static clock_pair now(const listener *x)
+{
+    const ls_env *env = ls_env_get();
+    const ls_mirrored others = x->w ? ls_world_mirrored(x->w) : (ls_mirrored){ 0 };
+    const uint64_t cpu = x->out->threads > 1 ? env->cpu_ns() : env->thread_cpu_ns();
+    return (clock_pair){ env->mono_ns() - others.wall_ns, cpu - others.cpu_ns };
+}
 
 static sample between(clock_pair from, clock_pair to)
 {
@@ -54,14 +71,14 @@ static sample less(sample all, sample part)
 }
 
 /* The least of some rounds: one may be interrupted. */
-static sample time_look(void)
+static sample time_look(const listener *x)
 {
     enum { ROUNDS = 20, LOOKS = 50 };
     sample least = { (double)INFINITY, (double)INFINITY };
     for (int i = 0; i < ROUNDS; i++) {
-        const clock_pair from = now();
+        const clock_pair from = now(x);
         clock_pair to = from;
-        for (int k = 0; k < LOOKS; k++) to = now();
+        for (int k = 0; k < LOOKS; k++) to = now(x);
         const sample took = between(from, to);
         least = (sample){ fmin(least.wall_s, took.wall_s / LOOKS), fmin(least.cpu_s, took.cpu_s / LOOKS) };
     }
@@ -105,7 +122,7 @@ static void on_op(void *arg, const ls_op_event *e)
 {
     listener *x = arg;
     if (!x->running || x->st < 0) return;
-    const clock_pair ended = now();
+    const clock_pair ended = now(x);
     const int i = row_of(x, e);
     if (i < 0) return;
     ls_measured_row *r = &x->out->row[i];
@@ -115,7 +132,7 @@ static void on_op(void *arg, const ls_op_event *e)
         r->flops += e->flops;
         r->bytes += e->bytes;
     }
-    x->last = now();
+    x->last = now(x);
     add(&x->own[x->step], x->look);
     add(&x->own[x->step], between(ended, x->last));
 }
@@ -127,7 +144,7 @@ static ls_status on_unit(void *arg, const ls_unit *unit, ls_unit_when when)
     (void)unit;
     if (!x->running && (when == LS_UNIT_ENTER || when == LS_UNIT_ENTER_BACKWARD)) {
         x->running = true;
-        x->last = now();
+        x->last = now(x);
     }
     return LS_OK;
 }
@@ -144,9 +161,9 @@ static ls_status time_step(ls_trainer *t, listener *x)
 {
     ls_step_stats s;
     x->own[x->step] = (sample){ 0, 0 };
-    const clock_pair begin = now();
+    const clock_pair begin = now(x);
     LS_TRY(ls_train_step(t, &s));
-    x->step_of[x->step] = less(between(begin, now()), x->own[x->step]);
+    x->step_of[x->step] = less(between(begin, now(x)), x->own[x->step]);
     x->data_s[x->step] = 1e-9 * (double)s.data_ns;
     x->update_s[x->step] = 1e-9 * (double)s.optim_ns;
     return x->st;
@@ -155,7 +172,8 @@ static ls_status time_step(ls_trainer *t, listener *x)
 static bool is_enough(const listener *x, uint64_t begin, uint64_t timed_from)
 {
     const uint64_t t = ls_env_get()->mono_ns();
-    return (x->step >= LEAST_STEPS && t - timed_from >= ENOUGH_NS) || (x->step > 0 && t - begin >= x->long_ns);
+    return (x->step >= LEAST_STEPS && t - timed_from >= ENOUGH_NS) || (x->step > 0 && t - begin >= x->long_ns) ||
+           (x->step >= FEW_STEPS && t - timed_from >= LONG_NS);
 }
 
 /* What was timed so far is forgotten. */
@@ -170,7 +188,7 @@ static ls_status time_steps(ls_trainer *t, listener *x)
     static const ls_tape_events events = { .unit = on_unit, .op = on_op, .done = on_done };
     const uint64_t begin = ls_env_get()->mono_ns();
     uint64_t timed_from = begin;
-    LS_TRY(ls_tape_listen(t->par.tape[0], &events, x));
+    for (int i = 0; i < t->par.ntapes; i++) LS_TRY(ls_tape_listen(t->par.tape[i], &events, x));
     for (int warm = WARM, done = false; !done;) {
         if (warm > 0) start_over(x);
         x->step = warm > 0 ? 0 : x->out->steps;
@@ -178,9 +196,12 @@ static ls_status time_steps(ls_trainer *t, listener *x)
         LS_TRY(time_step(t, x));
         x->out->steps = ++x->step;
         done = x->step == MOST_STEPS || is_enough(x, begin, timed_from);
-        if (warm > 0 && --warm == 0 && !done) timed_from = ls_env_get()->mono_ns(), start_over(x);
+        if (warm == 0) continue;
+        timed_from = ls_env_get()->mono_ns();
+        if (warm > 1 || timed_from - begin >= x->warm_ns) warm--;
+        if (warm == 0 && !done) start_over(x);
     }
-    ls_tape_unlisten(t->par.tape[0], x);
+    for (int i = 0; i < t->par.ntapes; i++) ls_tape_unlisten(t->par.tape[i], x);
     for (int i = 0; i < t->par.model->params.n; i++)
         x->out->elements += (double)t->par.model->params.item[i].own.count;
     return LS_OK;
@@ -197,25 +218,43 @@ static ls_status measure_rank(ls_world *w, void *arg)
     const job *j = arg;
     ls_trainer *t;
     (void)ls_team_resize(j->threads);
+    j->x->look = time_look(j->x);
     LS_TRY(ls_trainer_create_in(j->c, w, NULL, &t));
     const ls_status st = time_steps(t, j->x);
     ls_trainer_destroy(t);
     return st;
 }
 
-/* One rank with the whole model, and sequences as long as a rank's part: most operations then have its sizes. Whatever
- * a run does besides steps is left out. At most two micro-batches, so that gradients are written by one and added to by
- * the other. */
+/* Whatever a run does besides steps is left out. */
+static void only_steps(const ls_train_config *c, ls_train_config *out)
+{
+    (void)ls_train_dry_settle(c, out);
+    out->train.steps = MOST_TAKEN;
+    out->train.epochs = 0;
+    out->train.eval_every = out->train.sample_every = 0;
+    out->checkpoint.resume = "never";
+    out->checkpoint.best = "none";
+    out->checkpoint.snapshot = 0;
+    out->checkpoint.async = false;
+    out->comm.backend = "sched";
+    out->comm.progress = "inline";
+    out->trace.steps = out->inject = out->compare = "";
+    out->model.load = "";
+    out->model.init = strcmp(c->model.init, "file") == 0 ? "philox" : c->model.init;
+    out->ddp.guard = false;
+    out->log.samples = false;
+    out->log.straggler = 0;
+}
+
+/* One rank with the whole model, and sequences as long as a rank's part: most operations then have its sizes. At most
+ * two micro-batches, so that gradients are written by one and added to by the other. */
 static void alone(const ls_train_config *c, const ls_plan *p, ls_train_config *out)
 {
     const int64_t micro = p->micro_batch > 0 ? p->micro_batch : 1, n = p->micro_batches > 1 ? 2 : 1;
-    *out = *c;
+    only_steps(c, out);
     out->train.global_batch = n * micro;
     out->train.micro_batch = micro;
-    out->train.steps = WARM + MOST_STEPS;
-    out->train.epochs = 0;
     if (ls_train_is_lm(c) && c->parallel.cp > 1) out->train.seq_len = ls_train_seq_len(c) / c->parallel.cp;
-    out->train.eval_every = out->train.sample_every = 0;
     out->parallel.dp = out->parallel.tp = out->parallel.pp = out->parallel.cp = out->parallel.ep = 1;
     out->parallel.sp = false;
     out->parallel.tp_pieces = 0;
@@ -229,17 +268,8 @@ static void alone(const ls_train_config *c, const ls_plan *p, ls_train_config *o
     out->pipeline.schedule = "1f1b";
     out->pipeline.chunks = 0;
     out->pipeline.split.n = 0;
-    out->checkpoint.resume = "never";
-    out->checkpoint.best = "none";
-    out->checkpoint.snapshot = 0;
-    out->checkpoint.async = false;
-    out->comm.backend = "sched";
     out->comm.transport = out->comm.algo = "";
     out->comm.wire = "f32";
-    out->trace.steps = out->inject = out->compare = "";
-    out->model.load = "";
-    out->model.init = strcmp(c->model.init, "file") == 0 ? "philox" : c->model.init;
-    out->log.samples = false;
     out->nproc_per_node = "1";
 }
 
@@ -288,14 +318,15 @@ static double mean(const double *v, int n)
 
 /* Several threads of a rank wait for each other by computing, so the clock times them: its median, since other
  * processes lengthen it. */
-static ls_measured_time takes_of(const sample *s, int n, int threads)
+static ls_measured_time takes_of(const sample *s, int n, int threads, double crowd)
 {
     double wall[MOST_STEPS] = { 0 }, cpu[MOST_STEPS] = { 0 };
     for (int i = 0; i < n; i++) wall[i] = s[i].wall_s, cpu[i] = s[i].cpu_s;
     const double w = median(wall, n), busy = mean(cpu, n);
     double asleep = wall[0] - cpu[0]; /* in each step: what other processes take varies */
     for (int i = 1; i < n; i++) asleep = fmin(asleep, wall[i] - cpu[i]);
-    if (busy < ASLEEP * (busy + asleep)) return (ls_measured_time){ busy, asleep };
+    /* where ranks share a core it is others', too: such a rank still has its part of the core */
+    if (busy < ASLEEP / crowd * (busy + asleep)) return (ls_measured_time){ busy, asleep };
     return (ls_measured_time){ threads > 1 ? w : busy, 0 };
 }
 
@@ -327,7 +358,7 @@ static void sum_up(listener *x)
 {
     ls_measured *m = x->out;
     double rest[MOST_STEPS];
-    for (int i = 0; i < m->n; i++) m->row[i].takes = takes_of(x->of + (size_t)i * MOST_STEPS, m->steps, m->threads);
+    for (int i = 0; i < m->n; i++) m->row[i].takes = takes_of(x->of + (size_t)i * MOST_STEPS, m->steps, m->threads, x->crowd);
     for (int s = 0; s < m->steps; s++) {
         const bool clock = m->threads > 1;
         rest[s] = clock ? x->step_of[s].wall_s : x->step_of[s].cpu_s;
@@ -356,8 +387,9 @@ ls_status ls_measure(const ls_train_config *c, int ranks, int here, double long_
     listener *x = calloc(1, sizeof *x);
     if (!x) return ls_fail(LS_NO_MEMORY, "a measurement");
     x->out = out;
-    x->look = time_look();
     x->long_ns = (uint64_t)(1e9 * long_s);
+    x->warm_ns = WARM_NS;
+    x->crowd = 1;
     const int level = ls_context_get()->log_level;
     ls_context_get()->log_level = LS_LOG_WARN; /* what a run says of itself is said once */
     ls_status st = run_alone(&one, x, out->threads);
@@ -368,6 +400,143 @@ ls_status ls_measure(const ls_train_config *c, int ranks, int here, double long_
     free(x);
     out->seconds = 1e-9 * (double)(ls_env_get()->mono_ns() - begin);
     return st;
+}
+
+/* --- mirrors -------------------------------------------------------------------------------------------------- */
+
+/* The ranks of a layout that are timed. */
+typedef struct mirrors {
+    const ls_train_config *c;
+    int ranks, n, at_once;
+    int rank[MOST_MIRRORS];
+    listener *x;   /* owned: [n] */
+    ls_measured *m; /* owned: [n] */
+    const int *node; /* [ranks] */
+    int first;     /* of those that are timed now */
+} mirrors;
+
+static ls_status mirror_rank(ls_world *threads, void *arg)
+{
+    const mirrors *all = arg;
+    const int i = all->first + ls_world_rank(threads);
+    listener *x = &all->x[i];
+    const ls_memory_plan none = { 0 };
+    const ls_world_opts o = ls_train_world_opts(all->c, &none);
+    const ls_mirror_opts how = { .yields = x->crowd > 1 };
+    ls_trainer *t = NULL;
+    ls_world *w;
+    (void)ls_team_resize(all->m[i].threads);
+    LS_TRY(ls_world_mirror(all->rank[i], all->ranks, all->node, &o, &how, &w));
+    x->w = w;
+    x->look = time_look(x);
+    ls_status st = ls_trainer_create_in(all->c, w, NULL, &t);
+    if (st == LS_OK) st = ls_barrier(ls_world_group(threads)); /* then all of them compute */
+    if (st == LS_OK) st = time_steps(t, x);
+    ls_trainer_destroy(t);
+    x->w = NULL;
+    ls_world_leave(w);
+    return st;
+}
+
+/* Ranks that share cores are timed together, as they run: each takes its turn, and finds in the caches what the others
+ * left. Else one of each stage, one after another. Ranks are taken evenly from all nodes, so that all stages are there. */
+static ls_status choose(mirrors *all, const ls_plan *p, int here, bool crowded)
+{
+    const int stages = p->size[LS_AXIS_PP];
+    all->n = !crowded ? stages : here < MOST_MIRRORS ? here : MOST_MIRRORS;
+    all->at_once = crowded ? all->n : 1;
+    if (all->n < stages || stages > MOST_MIRRORS || (crowded && here > MOST_MIRRORS))
+        return ls_fail(LS_UNSUPPORTED, "%d ranks on this machine in %d stages: at most %d are timed together, at least one of "
+                       "each stage", here, stages, MOST_MIRRORS);
+    for (int i = 0; i < all->n; i++)
+        all->rank[i] = crowded ? (int)((int64_t)i * all->ranks / all->n)
+                               : ls_mesh_at(p->size, p->order, 0, LS_ALONG(LS_AXIS_PP), i);
+    all->x = calloc((size_t)all->n, sizeof *all->x);
+    all->m = calloc((size_t)all->n, sizeof *all->m);
+    return all->x && all->m ? LS_OK : ls_fail(LS_NO_MEMORY, "the times of %d ranks", all->n);
+}
+
+/* A stage has the operations of all of its ranks that were timed: ls_measured_op takes the mean. */
+static ls_status join_stage(ls_measured *to, const ls_measured *m, int had)
+{
+    ls_measured_row *row = realloc(to->row, (size_t)(to->n + m->n + 1) * sizeof *row);
+    if (!row) return ls_fail(LS_NO_MEMORY, "the times of %d operations", to->n + m->n);
+    to->row = row;
+    memcpy(row + to->n, m->row, (size_t)m->n * sizeof *row);
+    to->n += m->n;
+    to->steps = m->steps;
+    to->micro_batches = m->micro_batches;
+    to->threads = m->threads;
+    to->elements += m->elements;
+    to->update_s += m->update_s;
+    to->data_s += (m->data_s - to->data_s) / (had + 1);
+    to->rest_s += (m->rest_s - to->rest_s) / (had + 1);
+    to->jitter += (m->jitter - to->jitter) / (had + 1);
+    return LS_OK;
+}
+
+static ls_status join_all(const mirrors *all, const ls_plan *p, ls_measured *out)
+{
+    int had[MOST_MIRRORS] = { 0 };
+    for (int i = 0; i < all->n; i++) {
+        int stage, stages;
+        ls_mesh_place(p->size, p->order, all->rank[i], LS_ALONG(LS_AXIS_PP), &stage, &stages);
+        LS_TRY(join_stage(&out[stage], &all->m[i], had[stage]++));
+    }
+    for (int k = 0; k < p->size[LS_AXIS_PP]; k++)
+        if (!had[k]) return ls_fail(LS_UNSUPPORTED, "no rank of stage %d was timed", k);
+    return LS_OK;
+}
+
+static ls_status run_mirrors(mirrors *all)
+{
+    ls_world_opts o = { 0 };
+    for (all->first = 0; all->first < all->n; all->first += all->at_once)
+        LS_TRY(ls_world_threads(all->at_once, &o, mirror_rank, all));
+    for (int i = 0; i < all->n; i++) sum_up(&all->x[i]);
+    return LS_OK;
+}
+
+static ls_status in_mirrors(const ls_train_config *c, const ls_plan *p, int ranks, int here, double crowd, double long_s,
+                            ls_measured *out)
+{
+    mirrors all = { .c = c, .ranks = ranks };
+    int *node = malloc((size_t)ranks * sizeof *node);
+    for (int r = 0; node && r < ranks; r++) node[r] = r / here;
+    all.node = node;
+    ls_status st = node ? choose(&all, p, here, crowd > 1) : ls_fail(LS_NO_MEMORY, "the nodes of %d ranks", ranks);
+    for (int i = 0; st == LS_OK && i < all.n; i++) {
+        all.m[i] = (ls_measured){ .threads = ls_team_planned(here), .micro_batches = p->micro_batches };
+        all.x[i] = (listener){ .out = &all.m[i], .crowd = crowd, .warm_ns = i < all.at_once ? WARM_NS : WARM_AGAIN_NS,
+                               .long_ns = (uint64_t)(1e9 * long_s * all.at_once / all.n) };
+    }
+    if (st == LS_OK) st = run_mirrors(&all);
+    if (st == LS_OK) st = join_all(&all, p, out);
+    for (int i = 0; all.x && all.m && i < all.n; i++) {
+        free(all.x[i].of);
+        free(all.m[i].row);
+    }
+    free(all.x);
+    free(all.m);
+    free(node);
+    return st;
+}
+
+ls_status ls_measure_stages(const ls_train_config *c, int ranks, int here, double cores, double long_s, ls_measured *out)
+{
+    const uint64_t begin = ls_env_get()->mono_ns();
+    const int level = ls_context_get()->log_level;
+    const double crowd = here * ls_team_planned(here) / cores;
+    ls_train_config mine;
+    ls_plan p;
+    only_steps(c, &mine);
+    LS_TRY(ls_train_plan(&mine, ranks, &p));
+    for (int k = 0; k < p.size[LS_AXIS_PP]; k++) out[k] = (ls_measured){ 0 };
+    ls_context_get()->log_level = LS_LOG_WARN; /* what a run says of itself is said once */
+    const ls_status st = in_mirrors(&mine, &p, ranks, here, crowd > 1 ? crowd : 1, long_s, out);
+    ls_context_get()->log_level = level;
+    out->seconds = 1e-9 * (double)(ls_env_get()->mono_ns() - begin);
+    return st < 0 ? ls_while(st, "timing the ranks of the layout") : LS_OK;
 }
 
 void ls_measured_free(ls_measured *m)

@@ -80,7 +80,7 @@ static ls_status open_world(ls_trainer *t)
     LS_TRY(plan_memory(t, rank, peers));
     const ls_world_opts o = ls_train_world_opts(t->c, &t->plan);
     if (!t->thread) LS_TRY(ls_world_join(&o, &t->w));
-    t->words = malloc((size_t)ls_world_size(t->w) * sizeof *t->words);
+    t->words = calloc((size_t)ls_world_size(t->w), sizeof *t->words);
     t->busy_ns = calloc((size_t)ls_world_size(t->w), sizeof *t->busy_ns);
     t->busy_sum = calloc((size_t)ls_world_size(t->w) * LS_BUSY_PHASES, sizeof *t->busy_sum);
     return t->words && t->busy_ns && t->busy_sum ? LS_OK : ls_fail(LS_NO_MEMORY, "what %d ranks tell", ls_world_size(t->w));
