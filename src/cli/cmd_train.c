@@ -107,13 +107,19 @@ static int dry_run(const ls_train_config *c)
 
 typedef struct expectation { ls_text text, json; } expectation;
 
+/* Ranks on this node. */
+static int local_of(int size)
+{
+    ls_job_env job;
+    const bool several = ls_world_launched(&(int){ 0 }, &(int){ 0 }) && ls_job_env_read(&job) == LS_OK;
+    return several && job.local_size > 0 ? job.local_size : size;
+}
+
 /* Of `size` ranks, into a copy of the configuration, which borrows the texts. */
 static ls_status predict(int size, expectation *e, ls_train_config *c)
 {
     ls_predicted p;
-    ls_job_env job;
-    const bool several = ls_world_launched(&(int){ 0 }, &(int){ 0 }) && ls_job_env_read(&job) == LS_OK;
-    ls_status st = ls_predict(c, size, several && job.local_size > 0 ? job.local_size : size, &p);
+    ls_status st = ls_predict(c, size, local_of(size), &p);
     if (st == LS_OK) ls_predicted_text(&p, &e->text);
     if (st == LS_OK) ls_predicted_json(&p, &e->json);
     ls_predicted_free(&p);
@@ -131,7 +137,8 @@ static void forget(expectation *e)
     ls_text_free(&e->json);
 }
 
-/* One process of the run: its ranks that are threads, or one rank. Rank 0 predicts before it joins the others. */
+/* One process of the run: its ranks that are threads, or one rank. Rank 0 predicts before it joins the others,
+ * which keep their cores as busy meanwhile. */
 static ls_status train_here(const ls_train_config *c, ls_opts *o, int rank, int size, bool threads)
 {
     ls_train_config mine = *c;
@@ -139,6 +146,7 @@ static ls_status train_here(const ls_train_config *c, ls_opts *o, int rank, int 
     expectation e = { 0 };
     mine.predicted_text = mine.predicted_json = NULL;
     ls_status st = c->predict && rank == 0 ? predict(size, &e, &mine) : LS_OK;
+    if (c->predict && rank != 0) ls_predict_beside(c, size, local_of(size));
     if (st == LS_OK) st = threads ? ls_train_threads(&mine, o, size, &result) : ls_train(&mine, o, &result);
     forget(&e);
     return st;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/team.h"
 #include "coll/cost.h"
 #include "net/world.h"
 #include "train/explain_run.h"
@@ -175,6 +176,15 @@ ls_status ls_predict(const ls_train_config *c, int ranks, int local, ls_predicte
     ls_memory_stages fitted;
     LS_TRY(plan(c, ranks, local, &fitted, &out->plan));
     return simulate(&fitted.c, out);
+}
+
+void ls_predict_beside(const ls_train_config *c, int ranks, int local)
+{
+    ls_here h = { .ranks = ranks, .local = local, .cores = ls_world_cpus_here() };
+    if (local < 2 || local * ls_team_planned(local) > h.cores) return;
+    if (make_room(&h, c->parallel.pp > 1 ? (int)c->parallel.pp : 1) == LS_OK)
+        (void)ls_measure_stages(c, ranks, local, h.cores, LS_MEASURE_LONG_S, h.measured);
+    ls_here_free(&h);
 }
 
 void ls_predicted_free(ls_predicted *p)
