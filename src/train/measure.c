@@ -13,13 +13,14 @@
 #include "train/trainer.h"
 
 #define WARM        3   /* steps before those that are timed, */
-#define WARM_NS     700000000u /* and how long they last: within a second of wide vectors the clock of a core falls */
-#define WARM_AGAIN_NS 100000000u /* of ranks after the first one, on the same cores */
+#define WARM_NS     700000000u /* and how long they last at most: within a second of wide vectors the clock of a core falls, */
+#define WARM_PART   4          /* which a short run does not see: not longer than such a part of it */
 #define LEAST_STEPS 5
 #define MOST_STEPS  25
 #define ENOUGH_NS   500000000u /* of steps that are timed, */
 #define FEW_STEPS   3          /* and of so many long steps */
 #define LONG_NS     1500000000u
+#define SMALL_RATE  1e-20      /* values of a mirror are wrong: parameters that followed them would drift, to denormal numbers */
 #define MOST_MIRRORS 64        /* at the same time */
 #define MOST_TAKEN  (1 << 20)  /* steps: more than the limits of time allow */
 #define ASLEEP      0.2 /* an operation that computes for a smaller part of its time waits for a clock */
@@ -36,7 +37,7 @@ typedef struct listener {
     sample *of;       /* owned: [cap][MOST_STEPS] */
     int cap, step;    /* step: that is timed */
     uint64_t long_ns; /* of all steps: then no other one begins */
-    uint64_t warm_ns;
+    int64_t run_steps; /* of the run that is to come */
     double crowd;     /* ranks per core */
     const ls_world *w; /* of a mirror: what it does for others is not counted */
     clock_pair last;  /* when the newest operation ended, or the pass began; without what was done for others */
@@ -169,6 +170,13 @@ static ls_status time_step(ls_trainer *t, listener *x)
     return x->st;
 }
 
+/* Since `begin`, and within the part of the run that they are, by the clock of the newest step. */
+static bool is_warm(const listener *x, uint64_t begin)
+{
+    const double part = 1e9 * x->step_of[0].wall_s * (double)x->run_steps / WARM_PART;
+    return (double)(ls_env_get()->mono_ns() - begin) >= fmin(WARM_NS, part);
+}
+
 static bool is_enough(const listener *x, uint64_t begin, uint64_t timed_from)
 {
     const uint64_t t = ls_env_get()->mono_ns();
@@ -198,7 +206,7 @@ static ls_status time_steps(ls_trainer *t, listener *x)
         done = x->step == MOST_STEPS || is_enough(x, begin, timed_from);
         if (warm == 0) continue;
         timed_from = ls_env_get()->mono_ns();
-        if (warm > 1 || timed_from - begin >= x->warm_ns) warm--;
+        if (warm > 1 || is_warm(x, begin)) warm--;
         if (warm == 0 && !done) start_over(x);
     }
     for (int i = 0; i < t->par.ntapes; i++) ls_tape_unlisten(t->par.tape[i], x);
@@ -230,6 +238,8 @@ static void only_steps(const ls_train_config *c, ls_train_config *out)
 {
     (void)ls_train_dry_settle(c, out);
     out->train.steps = MOST_TAKEN;
+    out->optim.lr = SMALL_RATE;
+    out->optim.min_lr = out->optim.min_lr_ratio = 0;
     out->train.epochs = 0;
     out->train.eval_every = out->train.sample_every = 0;
     out->checkpoint.resume = "never";
@@ -388,7 +398,7 @@ ls_status ls_measure(const ls_train_config *c, int ranks, int here, double long_
     if (!x) return ls_fail(LS_NO_MEMORY, "a measurement");
     x->out = out;
     x->long_ns = (uint64_t)(1e9 * long_s);
-    x->warm_ns = WARM_NS;
+    x->run_steps = c->train.steps;
     x->crowd = 1;
     const int level = ls_context_get()->log_level;
     ls_context_get()->log_level = LS_LOG_WARN; /* what a run says of itself is said once */
@@ -498,7 +508,7 @@ static ls_status run_mirrors(mirrors *all)
 }
 
 static ls_status in_mirrors(const ls_train_config *c, const ls_plan *p, int ranks, int here, double crowd, double long_s,
-                            ls_measured *out)
+                            int64_t run_steps, ls_measured *out)
 {
     mirrors all = { .c = c, .ranks = ranks };
     int *node = malloc((size_t)ranks * sizeof *node);
@@ -507,7 +517,7 @@ static ls_status in_mirrors(const ls_train_config *c, const ls_plan *p, int rank
     ls_status st = node ? choose(&all, p, here, crowd > 1) : ls_fail(LS_NO_MEMORY, "the nodes of %d ranks", ranks);
     for (int i = 0; st == LS_OK && i < all.n; i++) {
         all.m[i] = (ls_measured){ .threads = ls_team_planned(here), .micro_batches = p->micro_batches };
-        all.x[i] = (listener){ .out = &all.m[i], .crowd = crowd, .warm_ns = i < all.at_once ? WARM_NS : WARM_AGAIN_NS,
+        all.x[i] = (listener){ .out = &all.m[i], .crowd = crowd, .run_steps = run_steps,
                                .long_ns = (uint64_t)(1e9 * long_s * all.at_once / all.n) };
     }
     if (st == LS_OK) st = run_mirrors(&all);
@@ -533,7 +543,7 @@ ls_status ls_measure_stages(const ls_train_config *c, int ranks, int here, doubl
     LS_TRY(ls_train_plan(&mine, ranks, &p));
     for (int k = 0; k < p.size[LS_AXIS_PP]; k++) out[k] = (ls_measured){ 0 };
     ls_context_get()->log_level = LS_LOG_WARN; /* what a run says of itself is said once */
-    const ls_status st = in_mirrors(&mine, &p, ranks, here, crowd > 1 ? crowd : 1, long_s, out);
+    const ls_status st = in_mirrors(&mine, &p, ranks, here, crowd > 1 ? crowd : 1, long_s, c->train.steps, out);
     ls_context_get()->log_level = level;
     out->seconds = 1e-9 * (double)(ls_env_get()->mono_ns() - begin);
     return st < 0 ? ls_while(st, "timing the ranks of the layout") : LS_OK;
