@@ -59,7 +59,7 @@ static ls_status time_ranks(const ls_train_config *c, ls_here *h)
     ls_status st = ls_measure_stages(c, h->ranks, h->local, h->cores, LS_MEASURE_LONG_S, h->measured);
     h->mirrored = st == LS_OK;
     if (st == LS_OK) return LS_OK;
-    ls_log(LS_LOG_WARN, "operations are timed on one rank that has the whole model: %s", ls_last_error());
+    ls_log(LS_LOG_INFO, "operations are timed on one rank that has the whole model: %s", ls_last_error());
     LS_TRY(make_room(h, 1));
     return ls_measure(c, h->ranks, h->local, LS_MEASURE_LONG_S, h->measured);
 }
@@ -76,7 +76,6 @@ ls_status ls_here_make(const ls_train_config *c, int ranks, int local, ls_here *
     const double at_once = out->cores / out->measured->threads;
     out->shared = local > at_once;
     if (out->shared) LS_TRY(ls_wait_cost_measure(local, out->cores, &out->waits));
-    if (out->mirrored) memset(out->waits.refill_s, 0, sizeof out->waits.refill_s); /* in the operations' times */
     out->for_ranks = out->shared ? at_once * ranks / local : 0;
     return LS_OK;
 }
