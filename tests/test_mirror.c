@@ -1,0 +1,249 @@
+/* A mirror: a rank without the others computes what a real rank of the same layout does, operation by operation, and
+ * calls as much. Collectives answer as if every other rank had given the same. */
+#include "harness.h"
+#include "harness_text.h"
+
+#include <string.h>
+
+#include "base/team.h"
+#include "net/world.h"
+#include "train/measure.h"
+#include "train/trainer.h"
+
+#define COUNT(a) (sizeof(a) / sizeof *(a))
+
+enum { RANKS = 4, STEPS = 3, MOST = 4096 };
+
+/* --- answers ------------------------------------------------------------------------------------------------ */
+
+static const ls_mirror_opts turns = { .yields = true };
+
+static void others_give_what_this_rank_gives(void **state)
+{
+    (void)state;
+    static const size_t sent[] = { 1, 0, 2 }, came[] = { 2, 2, 1 };
+    static const ls_matrix_span rows[] = { { 0, 3, 2, NULL }, { 6, 3, 1, NULL } };
+    ls_world *w;
+    void *p;
+    assert_int_equal(ls_world_mirror(1, 3, NULL, NULL, &turns, &w), LS_OK);
+    assert_true(ls_world_is_alone(w) && !ls_world_is_dry(w));
+    assert_int_equal(ls_alloc(w, 4096, LS_MEM_DATA, &p), LS_OK);
+    ls_group *g = ls_world_group(w);
+    float *a = p, *b = a + 64;
+    for (int i = 0; i < 9; i++) a[i] = (float)i, b[i] = 0;
+
+    assert_int_equal(ls_all_reduce(g, a, b, 9, LS_F32, LS_SUM), LS_OK);
+    assert_memory_equal(a, b, 9 * sizeof *a);
+    assert_int_equal(ls_reduce_scatter(g, a, b, 9, LS_F32, LS_SUM), LS_OK);
+    assert_memory_equal(b, a + 3, 3 * sizeof *a);
+    assert_int_equal(ls_all_gather(g, NULL, a, 9, LS_F32), LS_OK);
+    for (int i = 0; i < 9; i++) assert_true(a[i] == (float)(3 + i % 3));
+
+    for (int i = 0; i < 9; i++) a[i] = (float)i;
+    ls_coll_args args = { .coll = LS_ALL_TO_ALL, .dtype = LS_F32, .in = a, .out = b, .counts = sent, .recv_counts = came };
+    ls_work *k;
+    assert_int_equal(ls_coll_start(g, &args, &k), LS_OK);
+    assert_int_equal(ls_work_wait(k), LS_OK);
+    for (int i = 0; i < 5; i++) assert_true(b[i] == (float)(i % 3)); /* three values, over and over */
+
+    args = (ls_coll_args){ .coll = LS_ALL_GATHER, .dtype = LS_F32, .out = a, .count = 9, .span = rows, .nspans = 2 };
+    assert_int_equal(ls_coll_start(g, &args, &k), LS_OK);
+    assert_int_equal(ls_work_wait(k), LS_OK);
+    static const float gathered[] = { 2, 3, 2, 3, 2, 3, 7, 7, 7 };
+    assert_memory_equal(a, gathered, sizeof gathered);
+
+    const ls_p2p op[] = { { .send = a, .count = 4, .dtype = LS_F32, .peer = 0 }, { .recv = b, .count = 4, .dtype = LS_F32, .peer = 2 } };
+    memset(b, 0xff, 4 * sizeof *b);
+    assert_int_equal(ls_p2p_batch(g, op, 2), LS_OK);
+    for (int i = 0; i < 4; i++) assert_true((b[i] > .2f && b[i] < .6f) || (b[i] < -.2f && b[i] > -.6f));
+
+    const ls_mirrored did = ls_world_mirrored(w);
+    assert_int_equal(did.collectives, 5);
+    assert_int_equal(did.messages, 2);
+    assert_true(did.wall_ns > 0);
+    ls_world_leave(w);
+}
+
+/* Groups are those of the real ranks: who gives which color is known. */
+static void groups_are_those_of_the_layout(void **state)
+{
+    (void)state;
+    ls_world *w;
+    ls_mesh m;
+    static const int size[LS_AXES] = { [LS_AXIS_PP] = 2, [LS_AXIS_DP] = 1, [LS_AXIS_EP] = 1, [LS_AXIS_CP] = 1, [LS_AXIS_TP] = 2 };
+    assert_int_equal(ls_world_mirror(3, 4, NULL, NULL, NULL, &w), LS_OK);
+    if (ls_mesh_create(w, size, NULL, &m) < 0) fail_msg("%s", ls_last_error());
+    assert_int_equal(ls_group_size(m.axis[LS_AXIS_PP]), 2);
+    assert_int_equal(ls_group_size(m.axis[LS_AXIS_TP]), 2);
+    assert_int_equal(ls_group_rank(m.axis[LS_AXIS_PP]), 1);
+    ls_mesh_destroy(&m);
+    ls_world_leave(w);
+}
+
+/* --- steps ---------------------------------------------------------------------------------------------------- */
+
+typedef struct op {
+    char what[112]; /* "unit: name" */
+    ls_tape_phase phase;
+    double flops, bytes;
+} op;
+
+typedef struct rank_steps {
+    int n;            /* operations of the last step */
+    op of[MOST];
+    uint64_t calls;   /* collectives and messages of the last step */
+} rank_steps;
+
+static rank_steps real[RANKS], mirrored;
+static ls_train_config c;
+static ls_opts *o;
+
+static void on_op(void *arg, const ls_op_event *e)
+{
+    rank_steps *to = arg;
+    if (to->n == MOST) return;
+    op *at = &to->of[to->n++];
+    snprintf(at->what, sizeof at->what, "%s: %s", e->unit ? e->unit->name : "root", e->name);
+    at->phase = e->phase;
+    at->flops = e->flops;
+    at->bytes = e->bytes;
+}
+
+static ls_status take_steps(ls_world *w, rank_steps *to)
+{
+    static const ls_tape_events events = { .op = on_op };
+    ls_trainer *t;
+    ls_step_stats s;
+    (void)ls_team_resize(ls_team_planned(RANKS)); /* as joining leaves it */
+    LS_TRY(ls_trainer_create_in(&c, w, NULL, &t));
+    ls_status st = LS_OK;
+    for (int i = 0; i < t->par.ntapes && st == LS_OK; i++) st = ls_tape_listen(t->par.tape[i], &events, to);
+    for (int i = 0; i < STEPS && st == LS_OK; i++) {
+        const ls_mirrored had = ls_world_mirrored(w);
+        to->n = 0;
+        st = ls_train_step(t, &s);
+        const ls_mirrored now = ls_world_mirrored(w);
+        to->calls = (uint64_t)(now.collectives - had.collectives + now.messages - had.messages);
+        if (!ls_world_is_alone(w)) to->calls = s.comm.ops;
+    }
+    ls_trainer_destroy(t);
+    return st;
+}
+
+static ls_status real_rank(ls_world *w, void *arg)
+{
+    (void)arg;
+    return take_steps(w, &real[ls_world_rank(w)]);
+}
+
+static void expect_the_same(const rank_steps *r, const rank_steps *m, size_t layout, int rank)
+{
+    for (int i = 0; i < r->n && i < m->n; i++) {
+        const op *x = &r->of[i], *y = &m->of[i];
+        if (strcmp(x->what, y->what) == 0 && x->phase == y->phase && x->flops == y->flops && x->bytes == y->bytes) continue;
+        fail_msg("layout %zu, rank %d, operation %d: the run has %s, phase %d, %.0f FLOP, %.0f bytes; the mirror has %s, phase %d, "
+                 "%.0f FLOP, %.0f bytes", layout, rank, i, x->what, (int)x->phase, x->flops, x->bytes, y->what, (int)y->phase,
+                 y->flops, y->bytes);
+    }
+    if (r->n != m->n) fail_msg("layout %zu, rank %d: %d operations in the run, %d in the mirror", layout, rank, r->n, m->n);
+    if (r->calls != m->calls)
+        fail_msg("layout %zu, rank %d: %llu calls in the run, %llu in the mirror", layout, rank, (unsigned long long)r->calls,
+                 (unsigned long long)m->calls);
+    assert_in_range(r->n, 10, MOST - 1);
+}
+
+static void set(const char *key, const char *value)
+{
+    if (ls_opts_set(o, key, value, "flag") < 0) fail_msg("%s", ls_last_error());
+}
+
+#define MOE "model.name", "moe", "model.n_experts", "2", "model.top_k", "2" /* each token goes to both: an even load */
+
+static const char *const layouts[][14] = {
+    { "parallel.tp", "2", "parallel.sp", "true" },
+    { "parallel.cp", "4", "train.micro_batch", "2" },
+    { "parallel.cp", "2", "parallel.context", "ulysses", "zero.stage", "2" },
+    { "parallel.pp", "2", "parallel.cp", "2", "train.micro_batch", "1" },
+    { "parallel.pp", "2", "pipeline.schedule", "zb-h1", "train.micro_batch", "1", "zero.stage", "1" },
+    { "zero.stage", "3" },
+    { "zero.stage", "3", "zero.copy", "rank", "train.micro_batch", "1" },
+    { "zero.stage", "2", "zero.hsdp", "2", "train.dtype", "bf16" },
+    { "train.recompute", "full", "parallel.tp", "4" },
+    { MOE, "parallel.ep", "2", "parallel.tp", "2" },
+};
+
+static void configure(size_t layout)
+{
+    memset(&c, 0, sizeof c);
+    assert_int_equal(ls_opts_create(ls_train_opts, ls_train_nopts, &c, &o), LS_OK);
+    static const char *const usual[] = { "model.name", "gpt2", "model.n_layer", "2", "model.d_model", "32", "model.n_head", "4",
+                                         "model.seq_len", "16", "train.global_batch", "8", "data.tokenizer", "char",
+                                         "train.eval_every", "0", "ddp.guard", "false" };
+    for (size_t i = 0; i < COUNT(usual); i += 2) set(usual[i], usual[i + 1]);
+    set("data.name", text), set("data.path", tokens);
+    for (size_t i = 0; i < COUNT(layouts[0]) && layouts[layout][i]; i += 2) set(layouts[layout][i], layouts[layout][i + 1]);
+    if (ls_train_config_resolve(o, &c) < 0 || ls_train_config_check(&c, RANKS) < 0)
+        fail_msg("layout %zu: %s", layout, ls_last_error());
+}
+
+static void a_mirror_computes_what_a_real_rank_does(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT(layouts); i++) {
+        ls_source source = { 0 };
+        ls_model_config mc;
+        ls_memory_plan plan;
+        configure(i);
+        if (ls_train_model(&c, &source, &mc) < 0 || ls_memory_plan_make(&c, &mc, 0, RANKS, &plan) < 0) fail_msg("%s", ls_last_error());
+        ls_world_opts wo = ls_train_world_opts(&c, &plan);
+        if (ls_world_threads(RANKS, &wo, real_rank, NULL) < 0) fail_msg("layout %zu: %s", i, ls_last_error());
+        for (int r = 0; r < RANKS; r++) {
+            ls_world *w;
+            const ls_memory_plan none = { 0 };
+            wo = ls_train_world_opts(&c, &none);
+            if (ls_world_mirror(r, RANKS, NULL, &wo, r % 2 ? &turns : NULL, &w) < 0 || take_steps(w, &mirrored) < 0)
+                fail_msg("layout %zu, rank %d: %s", i, r, ls_last_error());
+            ls_world_leave(w);
+            expect_the_same(&real[r], &mirrored, i, r);
+        }
+        ls_source_free(&source);
+        ls_opts_destroy(o);
+    }
+}
+
+/* Rows of a stage are the operations of its ranks: as many calls and FLOP as their last steps had. */
+static void stages_have_the_operations_of_their_ranks(void **state)
+{
+    (void)state;
+    ls_measured m[2];
+    double flops[2] = { 0 }, calls[2] = { 0 };
+    configure(3);
+    if (ls_measure_stages(&c, RANKS, RANKS, 2, LS_MEASURE_LONG_S, m) < 0) fail_msg("%s", ls_last_error());
+    for (int r = 0; r < RANKS; r++) {
+        ls_world *w;
+        if (ls_world_mirror(r, RANKS, NULL, NULL, NULL, &w) < 0 || take_steps(w, &mirrored) < 0) fail_msg("%s", ls_last_error());
+        ls_world_leave(w);
+        calls[r / 2] += mirrored.n;
+        for (int i = 0; i < mirrored.n; i++) flops[r / 2] += mirrored.of[i].flops;
+    }
+    for (int k = 0; k < 2; k++) {
+        double f = 0;
+        int64_t n = 0;
+        for (int i = 0; i < m[k].n; i++) f += m[k].row[i].flops, n += m[k].row[i].calls;
+        assert_true(n == (int64_t)calls[k] && f == flops[k]);
+        assert_in_range(m[k].steps, 3, 25);
+        ls_measured_free(&m[k]);
+    }
+    ls_opts_destroy(o);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(others_give_what_this_rank_gives),
+        cmocka_unit_test(groups_are_those_of_the_layout),
+        cmocka_unit_test(a_mirror_computes_what_a_real_rank_does),
+        cmocka_unit_test(stages_have_the_operations_of_their_ranks),
+    };
+    return cmocka_run_group_tests_name("mirror", tests, make_text, remove_text);
+}
