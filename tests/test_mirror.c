@@ -40,7 +40,8 @@ static void others_give_what_this_rank_gives(void **state)
     for (int i = 0; i < 9; i++) assert_true(a[i] == (float)(3 + i % 3));
 
     for (int i = 0; i < 9; i++) a[i] = (float)i;
-    ls_coll_args args = { .coll = LS_ALL_TO_ALL, .dtype = LS_F32, .in = a, .out = b, .counts = sent, .recv_counts = came };
+    ls_coll_args args = { .coll = LS_ALL_TO_ALL, .dtype = LS_F32, .in = a, .out = b, .counts = sent,
+                          .recv_counts = came };
     ls_work *k;
     assert_int_equal(ls_coll_start(g, &args, &k), LS_OK);
     assert_int_equal(ls_work_wait(k), LS_OK);
@@ -52,7 +53,8 @@ static void others_give_what_this_rank_gives(void **state)
     static const float gathered[] = { 2, 3, 2, 3, 2, 3, 7, 7, 7 };
     assert_memory_equal(a, gathered, sizeof gathered);
 
-    const ls_p2p op[] = { { .send = a, .count = 4, .dtype = LS_F32, .peer = 0 }, { .recv = b, .count = 4, .dtype = LS_F32, .peer = 2 } };
+    const ls_p2p op[] = { { .send = a, .count = 4, .dtype = LS_F32, .peer = 0 },
+                          { .recv = b, .count = 4, .dtype = LS_F32, .peer = 2 } };
     memset(b, 0xff, 4 * sizeof *b);
     assert_int_equal(ls_p2p_batch(g, op, 2), LS_OK);
     for (int i = 0; i < 4; i++) assert_true((b[i] > .2f && b[i] < .6f) || (b[i] < -.2f && b[i] > -.6f));
@@ -70,7 +72,8 @@ static void groups_are_those_of_the_layout(void **state)
     (void)state;
     ls_world *w;
     ls_mesh m;
-    static const int size[LS_AXES] = { [LS_AXIS_PP] = 2, [LS_AXIS_DP] = 1, [LS_AXIS_EP] = 1, [LS_AXIS_CP] = 1, [LS_AXIS_TP] = 2 };
+    static const int size[LS_AXES] = { [LS_AXIS_PP] = 2, [LS_AXIS_DP] = 1, [LS_AXIS_EP] = 1, [LS_AXIS_CP] = 1,
+                                        [LS_AXIS_TP] = 2 };
     assert_int_equal(ls_world_mirror(3, 4, NULL, NULL, NULL, &w), LS_OK);
     if (ls_mesh_create(w, size, NULL, &m) < 0) fail_msg("%s", ls_last_error());
     assert_int_equal(ls_group_size(m.axis[LS_AXIS_PP]), 2);
@@ -140,7 +143,8 @@ static void expect_the_same(const rank_steps *r, const rank_steps *m, size_t lay
 {
     for (int i = 0; i < r->n && i < m->n; i++) {
         const op *x = &r->of[i], *y = &m->of[i];
-        if (strcmp(x->what, y->what) == 0 && x->phase == y->phase && x->flops == y->flops && x->bytes == y->bytes) continue;
+        const bool same = x->phase == y->phase && x->flops == y->flops && x->bytes == y->bytes;
+        if (same && strcmp(x->what, y->what) == 0) continue;
         fail_msg("layout %zu, rank %d, operation %d: the run has %s, phase %d, %.0f FLOP, %.0f bytes; the mirror has %s, phase %d, "
                  "%.0f FLOP, %.0f bytes", layout, rank, i, x->what, (int)x->phase, x->flops, x->bytes, y->what, (int)y->phase,
                  y->flops, y->bytes);
@@ -181,7 +185,8 @@ static void configure(size_t layout)
                                          "train.eval_every", "0", "ddp.guard", "false" };
     for (size_t i = 0; i < COUNT(usual); i += 2) set(usual[i], usual[i + 1]);
     set("data.name", text), set("data.path", tokens);
-    for (size_t i = 0; i < COUNT(layouts[0]) && layouts[layout][i]; i += 2) set(layouts[layout][i], layouts[layout][i + 1]);
+    const char *const *of = layouts[layout];
+    for (size_t i = 0; i < COUNT(layouts[0]) && of[i]; i += 2) set(of[i], of[i + 1]);
     if (ls_train_config_resolve(o, &c) < 0 || ls_train_config_check(&c, RANKS) < 0)
         fail_msg("layout %zu: %s", layout, ls_last_error());
 }

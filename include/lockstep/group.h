@@ -226,7 +226,7 @@ ls_status ls_world_mirror(int rank, int size, const int *node, const ls_world_op
 typedef struct ls_mirrored {
     int64_t collectives, messages; /* that returned at once; messages: sent and received */
     uint64_t bytes;                /* of their vectors */
-    uint64_t wall_ns, cpu_ns;      /* by the clock, and of the rank's thread: copies, and waits that let others go first */
+    uint64_t wall_ns, cpu_ns;      /* by the clock, and of the rank's thread: copies, and yields */
 } ls_mirrored;
 ls_mirrored ls_world_mirrored(const ls_world *w);
 

@@ -1,10 +1,10 @@
-/* dry.c -- worlds whose other ranks are not there: what is called in a dry one is noted, in a mirror answered at once. */
+/* dry.c -- worlds whose other ranks are not there: calls in a dry one are noted, in a mirror answered at once. */
 #include "group/engine.h"
 #include "group/record.h"
 #include "net/open.h"
 
-static ls_status open_alone(int rank, int size, const int *node, const ls_world_opts *opts, const ls_mirror_opts *mirror,
-                            ls_world **out)
+static ls_status open_alone(int rank, int size, const int *node, const ls_world_opts *opts,
+                            const ls_mirror_opts *mirror, ls_world **out)
 {
     ls_world *w;
     *out = NULL;

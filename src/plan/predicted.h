@@ -55,8 +55,8 @@ typedef struct ls_predicted {
 /* What a run and its explanation refuse. Steps are those after ddp.powersgd_start, if the run has any. To be freed
  * also after a failure. */
 ls_status ls_predict(const ls_train_config *c, int ranks, int local, ls_predicted *out);
-/* What the other ranks do meanwhile, if each has cores of its own: the same computation, on their cores. A core computes
- * more slowly while others do (clock, memory). Its results are not kept, and it cannot fail. */
+/* What the other ranks do meanwhile, if each has cores of its own: the same computation, on their cores. A core
+ * computes more slowly while others do (clock, memory). Its results are not kept, and it cannot fail. */
 void ls_predict_beside(const ls_train_config *c, int ranks, int local);
 void ls_predicted_free(ls_predicted *p);
 /* For people, without a newline at its end; and predicted.json (docs/formats.md). */

@@ -368,7 +368,8 @@ static void sum_up(listener *x)
 {
     ls_measured *m = x->out;
     double rest[MOST_STEPS];
-    for (int i = 0; i < m->n; i++) m->row[i].takes = takes_of(x->of + (size_t)i * MOST_STEPS, m->steps, m->threads, x->crowd);
+    for (int i = 0; i < m->n; i++)
+        m->row[i].takes = takes_of(x->of + (size_t)i * MOST_STEPS, m->steps, m->threads, x->crowd);
     for (int s = 0; s < m->steps; s++) {
         const bool clock = m->threads > 1;
         rest[s] = clock ? x->step_of[s].wall_s : x->step_of[s].cpu_s;
@@ -449,7 +450,7 @@ static ls_status mirror_rank(ls_world *threads, void *arg)
 }
 
 /* Ranks that share cores are timed together, as they run: each takes its turn, and finds in the caches what the others
- * left. Else one of each stage, one after another. Ranks are taken evenly from all nodes, so that all stages are there. */
+ * left. Else one of each stage, one after another. Ranks are taken evenly from all nodes: all stages are there. */
 static ls_status choose(mirrors *all, const ls_plan *p, int here, bool crowded)
 {
     const int stages = p->size[LS_AXIS_PP];
@@ -507,8 +508,8 @@ static ls_status run_mirrors(mirrors *all)
     return LS_OK;
 }
 
-static ls_status in_mirrors(const ls_train_config *c, const ls_plan *p, int ranks, int here, double crowd, double long_s,
-                            int64_t run_steps, ls_measured *out)
+static ls_status in_mirrors(const ls_train_config *c, const ls_plan *p, int ranks, int here, double crowd,
+                            double long_s, int64_t run_steps, ls_measured *out)
 {
     mirrors all = { .c = c, .ranks = ranks };
     int *node = malloc((size_t)ranks * sizeof *node);
@@ -532,7 +533,8 @@ static ls_status in_mirrors(const ls_train_config *c, const ls_plan *p, int rank
     return st;
 }
 
-ls_status ls_measure_stages(const ls_train_config *c, int ranks, int here, double cores, double long_s, ls_measured *out)
+ls_status ls_measure_stages(const ls_train_config *c, int ranks, int here, double cores, double long_s,
+                            ls_measured *out)
 {
     const uint64_t begin = ls_env_get()->mono_ns();
     const int level = ls_context_get()->log_level;

@@ -47,7 +47,8 @@ void ls_measured_free(ls_measured *m);
 /* The same for each stage of the pipeline: out[parallel.pp]. Here the ranks of the layout compute, in mirrors
  * (ls_world_mirror): operations have the very sizes and order of the run, and no other rank is there. If ranks share
  * `cores` of this machine, all of its ranks are timed together. To be freed also after a failure. */
-ls_status ls_measure_stages(const ls_train_config *c, int ranks, int here, double cores, double long_s, ls_measured *out);
+ls_status ls_measure_stages(const ls_train_config *c, int ranks, int here, double cores, double long_s,
+                            ls_measured *out);
 /* Of one call. An operation that was not measured is as fast as those of the same kind; one of a kind that was not is
  * as fast as all that memory bounds, or all that arithmetic does. */
 ls_measured_time ls_measured_op(const ls_measured *m, const ls_op_event *e);
