@@ -14,7 +14,7 @@
 
 #define WARM        3   /* steps before those that are timed, */
 #define WARM_NS     700000000u /* and how long they last at most: within a second of wide vectors the clock of a core falls, */
-#define WARM_PART   2          /* which a short run does not see: not longer than such a part of it */
+#define WARM_PART   4          /* which a short run does not see: not longer than such a part of it */
 #define LEAST_STEPS 5
 #define MOST_STEPS  25
 #define ENOUGH_NS   500000000u /* of steps that are timed, */
