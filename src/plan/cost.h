@@ -81,6 +81,7 @@ typedef struct ls_run {
     bool eager, compiled, async_tensor, row_scaled;
     bool per_op;              /* selective recomputation keeps attention and every second product */
     bool clamped;             /* experts with biases and a clamped gate (GPT-OSS), whose kernels do not fuse */
+    bool paired;              /* forward and backward of two micro-batches overlap exchanges between experts (DeepSeek) */
     bool unfused;             /* of Megatron-LM: experts before releases of June 2026, which fuse more kernels */
     ls_recompute_kind kept;
     ls_pipe_form form;

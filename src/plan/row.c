@@ -120,12 +120,15 @@ static void form(ls_row *r)
         m->dense_layers = noted(r, "dense_layers=", 0);
     }
     m->head_dim = noted(r, "head_dim=", 0);
-    if (ls_row_notes(r, "MLA")) {
+    /* DeepSeek-V3's configuration is public: latent attention, and three dense layers. Kimi K2 has its attention. */
+    const bool v3 = m->experts == 256 && (strstr(n, "DeepSeek-V3") || strstr(n, "DeepSeekV3"));
+    if (v3 && !m->dense_layers) m->dense_layers = 3;
+    if (v3 || ls_row_notes(r, "MLA")) {
         m->q_rank = noted(r, "q_rank=", 1536);
         m->kv_rank = noted(r, "kv_rank=", 512);
         m->nope_dim = 128, m->rope_dim = 64, m->v_dim = 128;
     }
-    if (ls_row_notes(r, "MTP 1 ")) m->mtp = 1;
+    if (ls_row_notes(r, "MTP 1 ") && !ls_row_notes(r, "w/o MTP")) m->mtp = 1;
     if (ls_row_notes(r, "alternating sliding window")) m->window = 128, m->window_every = 2;
 }
 

@@ -84,6 +84,7 @@ ls_status ls_row_run(const ls_row *r, ls_run *o)
     o->row_scaled = strstr(dt, "rowwise") != NULL;
     const char *release = strstr(r->source, "release ");
     o->unfused = !release || strtod(release + 8, NULL) < 26.06;
+    o->paired = strcmp(r->family, "deepseek") == 0 && o->form == LS_PIPE_DUALPIPE;
     const bool megascale = strncmp(r->family, "megascale", 9) == 0;
     if (megascale && !*r->recompute) o->kept = LS_KEEP_SELECTIVE;
     o->sequence_parallel = strstr(r->recompute, "+sp") || megascale || ls_row_notes(r, "equence parallel") ||
