@@ -54,6 +54,9 @@ ls_status ls_row_run(const ls_row *r, ls_run *o)
     o->d = o->n / rest;
     o->batch = r->batch;
     o->micro = r->micro ? r->micro : 1;
+    /* torchtitan divides the sequences of a rank into as many micro-batches as pp has ranks. */
+    if (strcmp(r->family, "torchtitan") == 0 && !r->micro && o->p > 1) o->micro = o->batch / (o->d * o->p);
+    if (o->micro < 1) o->micro = 1;
     if (o->micro * o->d > o->batch) o->micro = o->batch / o->d > 0 ? o->batch / o->d : 1;
     LS_TRY(ls_llm_check(&o->m));
     LS_TRY(form_of(r, &o->form));
