@@ -36,8 +36,8 @@ static double product(const ls_run *r, const double *k, double M, double N, doub
 {
     const ls_device_sheet *d = r->device;
     const double peak = bits == 16 ? d->peak16 : bits == 8 ? d->peak8 : d->peak4;
-    const double low = r->row_scaled ? k[LS_K_LOW] / 2 : k[LS_K_LOW];
-    const double rate = d->sustained * d->peak16 * (bits == 16 ? 1 : pow(peak / d->peak16, low));
+    /* With a scale per row, casts and scales take what 8 bits gain. */
+    const double rate = d->sustained * d->peak16 * (bits == 16 || r->row_scaled ? 1 : pow(peak / d->peak16, k[LS_K_LOW]));
     const double tiles = ceil(M / 256) * ceil(N / 128), waves = ceil(tiles / d->sms);
     const double fill = M * N / (tiles * 256 * 128) * tiles / (d->sms * waves);
     const double part_of_peak = k[LS_K_GEMM] * K / (K + k[LS_K_DEPTH]) * pow(fill, k[LS_K_WAVE]);
@@ -166,7 +166,8 @@ static double layer_tensor(const ls_run *r, const double *k, const ls_spans *at)
     const ls_llm *m = &r->m;
     const double M = (double)m->seq * (double)r->micro / (double)r->c, h = (double)m->hidden, t = (double)r->t;
     const double kv = (double)(m->kv_heads ? m->kv_heads : m->heads), w = head_dim(m);
-    double o = (r->async_tensor ? .5 : 1) * 2 * tensor_sum(r, k, at, 2 * M * h);
+    /* An all_reduce is a reduce_scatter, in 16 bits, and an all_gather. */
+    double o = (r->async_tensor ? .5 : 1) * 2 * tensor_sum(r, k, at, (r->gathers_narrow ? 1 + r->bits / 16 : 2) * M * h);
     if (r->c > 1) /* keys and values of the other ranks; a part of it hides */
         o += (1 - k[LS_K_HIDDEN]) * 4 * ((double)r->c - 1) * M * kv * w / t / context_rate(k, at);
     return o;

@@ -79,6 +79,7 @@ typedef struct ls_run {
     bool sequence_parallel;
     /* of PyTorch: not compiled; compiled; tp's traffic overlaps products; a scale per row in 8 bits */
     bool eager, compiled, async_tensor, row_scaled;
+    bool gathers_narrow;      /* tp gathers inputs of products in the bits of the products, not in 16 */
     bool per_op;              /* selective recomputation keeps attention and every second product */
     bool clamped;             /* experts with biases and a clamped gate (GPT-OSS), whose kernels do not fuse */
     bool paired;              /* forward and backward of two micro-batches overlap exchanges between experts (DeepSeek) */
