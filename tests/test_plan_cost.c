@@ -371,6 +371,117 @@ static void finds_a_word_among_others(void **state)
         if (ls_among(row[i].words, row[i].word) != row[i].found) fail_msg("'%s' in '%s'", row[i].word, row[i].words);
 }
 
+static ls_row deepseek_row(void)
+{
+    ls_row row = { .id = "x-1", .family = "deepseek", .source = "", .name = "DeepSeek-V3", .dtype = "fp8", .gpu = "H800",
+                   .recompute = "", .schedule = "dualpipe", .metric = "step_time_s", .unit = "s", .note = "", .n = 2048,
+                   .t = 1, .p = 16, .e = 64, .micro = 1, .batch = 15360 };
+    assert_int_equal(ls_llm_preset("deepseek-v3", &row.m), LS_OK);
+    return row;
+}
+
+/* DualPipe with DeepSeek's kernels: 20 of 132 processors exchange tokens while the others compute, so that a pair of
+ * forward and backward takes the longer of both. */
+static void pairs_hide_exchanges(void **state)
+{
+    (void)state;
+    ls_row row = deepseek_row();
+    ls_run run;
+    assert_int_equal(ls_row_run(&row, &run), LS_OK);
+    assert_true(run.paired);
+    double k[LS_K_COUNT];
+    memcpy(k, ls_constants[ls_stack_of(&row)], sizeof k);
+    for (int i = 0; i < 2; i++) {
+        ls_layer_cost pair, one;
+        k[LS_K_EXCHANGE] = i ? .5 : 500; /* GB/s: slower than what the others compute, and faster */
+        k[LS_K_NODE_RATE] = 1e6;
+        run.paired = true;
+        ls_layer_cost_of(&run, k, &pair);
+        run.paired = false;
+        ls_layer_cost_of(&run, k, &one);
+        const double computed = (one.fwd + one.bwd) * 132 / 112, exchanged = 2 * one.exchange;
+        const double want = computed > exchanged ? computed : exchanged, got = pair.fwd + pair.bwd + 2 * pair.exchange;
+        assert_true(i == (exchanged > computed));
+        if (fabs(got - want) > 1e-12 * want) fail_msg("%.15g s, expected %.15g", got, want);
+    }
+    row.schedule = "interleaved-1f1b";
+    assert_int_equal(ls_row_run(&row, &run), LS_OK);
+    assert_true(!run.paired);
+}
+
+/* torchtitan makes as many micro-batches as there are stages, where a row states none. */
+static void micro_batches_are_as_many_as_stages(void **state)
+{
+    (void)state;
+    static const struct { const char *family; int64_t p, batch, stated, micro; } of[] = {
+        { "torchtitan", 8, 256, 0, 4 }, { "torchtitan", 8, 64, 0, 1 }, { "torchtitan", 8, 256, 2, 2 },
+        { "torchtitan", 8, 16, 0, 1 },  { "torchtitan", 1, 256, 0, 1 }, { "bridge", 8, 256, 0, 1 },
+    };
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        ls_row row = { .id = "x-1", .family = of[i].family, .source = "", .name = "Llama", .dtype = "fp8", .gpu = "H100",
+                       .recompute = "full", .schedule = "1f1b", .metric = "step_time_s", .unit = "s", .note = "",
+                       .n = 8 * of[i].p, .t = 1, .p = of[i].p, .micro = of[i].stated, .batch = of[i].batch };
+        ls_run run;
+        assert_int_equal(ls_llm_preset("llama3-8b", &row.m), LS_OK);
+        assert_int_equal(ls_row_run(&row, &run), LS_OK);
+        if (run.micro != of[i].micro) fail_msg("case %zu: micro-batches of %d sequences", i, (int)run.micro);
+    }
+}
+
+/* Of an all_reduce of tp, an all_gather is half; in 8 bits it moves half as many bytes. */
+static void gathers_move_the_bits_of_products(void **state)
+{
+    (void)state;
+    ls_run r = { .device = ls_device_sheet_find("H100"), .per_node = 8, .n = 8, .t = 8, .p = 1, .v = 1, .c = 1, .d = 1,
+                 .e = 1, .micro = 1, .batch = 1, .flash = true, .bits = 8 };
+    double k[LS_K_COUNT];
+    ls_layer_cost all, narrow;
+    assert_int_equal(ls_llm_preset("llama3-8b", &r.m), LS_OK);
+    memcpy(k, ls_constants[0], sizeof k);
+    k[LS_K_TP_LATENCY] = 0;
+    ls_layer_cost_of(&r, k, &all);
+    r.gathers_narrow = true;
+    ls_layer_cost_of(&r, k, &narrow);
+    assert_true(all.tensor > 0 && fabs(narrow.tensor - .75 * all.tensor) < 1e-12 * all.tensor);
+    ls_row row = { .id = "x-1", .family = "torchtitan", .source = "", .name = "Llama", .gpu = "H100", .recompute = "",
+                   .schedule = "", .metric = "step_time_s", .unit = "s", .note = "", .n = 8, .t = 8, .p = 1, .batch = 8,
+                   .m = r.m };
+    static const struct { const char *dtype; bool narrow, rows, blocks; } of[] = {
+        { "fp8", true, false, false }, { "fp8 (tensorwise)", true, false, false }, { "fp8 (rowwise)", false, true, false },
+        { "bf16", false, false, false }, { "mxfp8", true, false, true },
+    };
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        row.dtype = of[i].dtype;
+        assert_int_equal(ls_row_run(&row, &r), LS_OK);
+        if (r.gathers_narrow != of[i].narrow || r.row_scaled != of[i].rows || r.blocks != of[i].blocks)
+            fail_msg("%s: %d %d %d", row.dtype, r.gathers_narrow, r.row_scaled, r.blocks);
+    }
+}
+
+/* Products in 8 bits gain the ratio of peaks to an exponent, of which 32 values per scale leave a part, and a scale per
+ * row nothing. */
+static void scales_cost_what_fewer_bits_gain(void **state)
+{
+    (void)state;
+    ls_run r = { .device = ls_device_sheet_find("H100"), .per_node = 8, .n = 1, .t = 1, .p = 1, .v = 1, .c = 1, .d = 1,
+                 .e = 1, .micro = 8, .batch = 8, .flash = true, .compiled = true };
+    double k[LS_K_COUNT], products[4];
+    assert_int_equal(ls_llm_preset("llama3-70b", &r.m), LS_OK);
+    memcpy(k, ls_constants[0], sizeof k);
+    k[LS_K_LOW] = .8, k[LS_K_BLOCKS] = .75;
+    for (int i = 0; i < 4; i++) { /* 16 bits; 8 with a scale per tensor, per 32 values, per row */
+        ls_layer_work w;
+        r.bits = i ? 8 : 16, r.blocks = i == 2, r.row_scaled = i == 3;
+        ls_layer_work_of(&r, k, &w);
+        products[i] = w.dense.products;
+    }
+    const double twice = 1979.0 / 989;
+    const double want[4] = { 1, pow(twice, .8), pow(twice, .6), 1 };
+    for (int i = 0; i < 4; i++)
+        if (fabs(products[0] / products[i] - want[i]) > 1e-9)
+            fail_msg("case %d: %g times as fast, expected %g", i, products[0] / products[i], want[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -390,6 +501,10 @@ int main(void)
         cmocka_unit_test(clamped_gates_do_not_fuse),
         cmocka_unit_test(fewer_bits_are_written),
         cmocka_unit_test(finds_a_word_among_others),
+        cmocka_unit_test(pairs_hide_exchanges),
+        cmocka_unit_test(micro_batches_are_as_many_as_stages),
+        cmocka_unit_test(gathers_move_the_bits_of_products),
+        cmocka_unit_test(scales_cost_what_fewer_bits_gain),
     };
     return cmocka_run_group_tests_name("plan_cost", tests, NULL, NULL);
 }

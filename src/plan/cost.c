@@ -16,7 +16,7 @@ static const ls_device_sheet devices[] = {
     { "B200", 2250e12, 4500e12, 9000e12, 8e12, 0.93, 148 },
     { "B300", 2250e12, 4500e12, 13500e12, 8e12, 1, 148 },
     { "GB200", 2500e12, 5000e12, 10000e12, 8e12, 1, 152 },
-    { "GB300", 2500e12, 5000e12, 15000e12, 8e12, 1.1, 152 },
+    { "GB300", 2500e12, 5000e12, 15000e12, 8e12, 1.17, 152 },
 };
 
 const ls_device_sheet *ls_device_sheet_find(const char *gpu)
@@ -37,7 +37,8 @@ static double product(const ls_run *r, const double *k, double M, double N, doub
     const ls_device_sheet *d = r->device;
     const double peak = bits == 16 ? d->peak16 : bits == 8 ? d->peak8 : d->peak4;
     /* With a scale per row, casts and scales take what 8 bits gain. */
-    const double rate = d->sustained * d->peak16 * (bits == 16 || r->row_scaled ? 1 : pow(peak / d->peak16, k[LS_K_LOW]));
+    const double low = k[LS_K_LOW] * (r->blocks ? k[LS_K_BLOCKS] : 1);
+    const double rate = d->sustained * d->peak16 * (bits == 16 || r->row_scaled ? 1 : pow(peak / d->peak16, low));
     const double tiles = ceil(M / 256) * ceil(N / 128), waves = ceil(tiles / d->sms);
     const double fill = M * N / (tiles * 256 * 128) * tiles / (d->sms * waves);
     const double part_of_peak = k[LS_K_GEMM] * K / (K + k[LS_K_DEPTH]) * pow(fill, k[LS_K_WAVE]);

@@ -24,6 +24,7 @@ const ls_device_sheet *ls_device_sheet_find(const char *gpu);
     X(DEPTH, 150, .8, "depth K at which a product reaches half of that")                                     \
     X(WAVE, .5, .6, "exponent of the part of tiles and waves that is filled")                                \
     X(LOW, .75, .3, "exponent of the gain of products in 8 or 4 bits")                                       \
+    X(BLOCKS, .8, .2, "part of that exponent where 32 values of a product share a scale")                    \
     X(ATTENTION, .45, .5, "part of the peak of products in attention, heads of 128")                         \
     X(SCORES, 8, .5, "times that scores pass through memory, attention in several kernels")                  \
     X(ODD, 1.3, .4, "slower where the head size is no multiple of 8, or its kernels do not fuse")            \
@@ -79,6 +80,7 @@ typedef struct ls_run {
     bool sequence_parallel;
     /* of PyTorch: not compiled; compiled; tp's traffic overlaps products; a scale per row in 8 bits */
     bool eager, compiled, async_tensor, row_scaled;
+    bool blocks;              /* 32 values share a scale (MXFP8), not all of a tensor */
     bool gathers_narrow;      /* tp gathers inputs of products in the bits of the products, not in 16 */
     bool per_op;              /* selective recomputation keeps attention and every second product */
     bool clamped;             /* experts with biases and a clamped gate (GPT-OSS), whose kernels do not fuse */
