@@ -418,10 +418,11 @@ static void micro_batches_are_as_many_as_stages(void **state)
         { "torchtitan", 8, 16, 0, 1 },  { "torchtitan", 1, 256, 0, 1 }, { "bridge", 8, 256, 0, 1 },
     };
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
-        ls_row row = { .id = "x-1", .family = of[i].family, .source = "", .name = "Llama", .dtype = "fp8", .gpu = "H100",
-                       .recompute = "full", .schedule = "1f1b", .metric = "step_time_s", .unit = "s", .note = "",
-                       .n = 8 * of[i].p, .t = 1, .p = of[i].p, .micro = of[i].stated, .batch = of[i].batch };
+        ls_row row = { .id = "x-1", .source = "", .name = "Llama", .dtype = "fp8", .gpu = "H100", .recompute = "full",
+                       .schedule = "1f1b", .metric = "step_time_s", .unit = "s", .note = "", .n = 8 * of[i].p,
+                       .t = 1, .p = of[i].p, .micro = of[i].stated, .batch = of[i].batch };
         ls_run run;
+        strcpy(row.family, of[i].family);
         assert_int_equal(ls_llm_preset("llama3-8b", &row.m), LS_OK);
         assert_int_equal(ls_row_run(&row, &run), LS_OK);
         if (run.micro != of[i].micro) fail_msg("case %zu: micro-batches of %d sequences", i, (int)run.micro);
