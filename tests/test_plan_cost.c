@@ -448,8 +448,9 @@ static void gathers_move_the_bits_of_products(void **state)
                    .schedule = "", .metric = "step_time_s", .unit = "s", .note = "", .n = 8, .t = 8, .p = 1, .batch = 8,
                    .m = r.m };
     static const struct { const char *dtype; bool narrow, rows, blocks; } of[] = {
-        { "fp8", true, false, false }, { "fp8 (tensorwise)", true, false, false }, { "fp8 (rowwise)", false, true, false },
-        { "bf16", false, false, false }, { "mxfp8", true, false, true },
+        { "fp8", true, false, false },          { "fp8 (tensorwise)", true, false, false },
+        { "fp8 (rowwise)", false, true, false }, { "bf16", false, false, false },
+        { "mxfp8", true, false, true },
     };
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
         row.dtype = of[i].dtype;

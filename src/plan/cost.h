@@ -84,7 +84,7 @@ typedef struct ls_run {
     bool gathers_narrow;      /* tp gathers inputs of products in the bits of the products, not in 16 */
     bool per_op;              /* selective recomputation keeps attention and every second product */
     bool clamped;             /* experts with biases and a clamped gate (GPT-OSS), whose kernels do not fuse */
-    bool paired;              /* forward and backward of two micro-batches overlap exchanges between experts (DeepSeek) */
+    bool paired;              /* exchanges between experts overlap another micro-batch (DeepSeek's DualPipe) */
     bool unfused;             /* of Megatron-LM: experts before releases of June 2026, which fuse more kernels */
     ls_recompute_kind kept;
     ls_pipe_form form;

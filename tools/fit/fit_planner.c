@@ -178,12 +178,13 @@ static double student(int freedom)
 }
 
 /* Where 90 % of further rows of a family are expected: between its 5th and 95th percentile; and as few configurations
- * have no percentiles, at least where Student's t says, were its logarithms normal. */
+ * have no percentiles, at least where Student's t says, were its logarithms normal. The rows of a single configuration
+ * repeat one error, so that they vary about no error at all, not about their mean. */
 static void interval(const double *logs, int n, int configurations, double *low, double *high)
 {
     double mean = 0, square = 0;
     for (int i = 0; i < n; i++) mean += logs[i] / n;
-    for (int i = 0; i < n; i++) square += (logs[i] - mean) * (logs[i] - mean);
+    for (int i = 0; i < n; i++) square += pow(logs[i] - (configurations > 1 ? mean : 0), 2);
     const double deviation = n > 1 ? sqrt(square / (n - 1)) : 0;
     const double spread = student(configurations - 1) * deviation * sqrt(1 + 1.0 / configurations);
     *low = exp(fmin(quantile(logs, n, .05), mean - spread));
