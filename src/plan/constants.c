@@ -113,7 +113,7 @@ const double ls_null_mfu[LS_STACKS] = {
 const ls_interval ls_intervals[] = {
     { "ptdp", 's', 0.9255, 1.0548 },
     { "ptdp-zero3", 's', 0.7675, 1.4300 },
-    { "ptdp-text", 's', 0.9002, 0.9433 },
+    { "ptdp-text", 's', 0.3767, 2.2540 },
     { "mlm-jan2021", 's', 0.8880, 1.1734 },
     { "mlm2020", 's', 0.7667, 1.3154 },
     { "korth", 's', 0.8596, 1.0741 },
@@ -127,7 +127,7 @@ const ls_interval ls_intervals[] = {
     { "nemo-fp8", 's', 0.8906, 1.1094 },
     { "nemo-longseq", 's', 0.9608, 1.0475 },
     { "bridge", 's', 0.7796, 1.3293 },
-    { "deepseek", 's', 1.0466, 1.0745 },
+    { "deepseek", 's', 0.6054, 1.8576 },
     { "zb", 's', 0.9633, 1.0629 },
     { "zb-mem", 'm', 0.9679, 1.0344 },
     { "zb-v", 's', 0.9574, 1.0706 },
