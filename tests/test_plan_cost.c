@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
 
@@ -380,6 +381,36 @@ static ls_row deepseek_row(void)
     return row;
 }
 
+/* DeepSeek prints 19.926 s, 432 and 385 TFLOP/s (Table 4 of arXiv 2505.09343) for a model whose form its row does not
+ * state: latent attention, and three dense layers. */
+static void a_name_says_the_form_of_a_model(void **state)
+{
+    (void)state;
+    static const struct { const char *count, *note; double tflops; int64_t mtp; } of[] = {
+        { "non-causal count", "", 432, 0 }, { "causal count", "", 385, 0 },
+        { "causal count", "MTP 1 unless noted; variant: w/o MTP; ", 385, 0 },
+        { "causal count", "MTP 1 unless noted; ", 401, 1 }, /* 260.6 of 250.4 GFLOP per token */
+    };
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        char text[1024];
+        ls_rows rows;
+        ls_run run;
+        double value;
+        snprintf(text, sizeof text, "id,model,layers,hidden,heads,kv_heads,ffn,vocab,seq,dtype,gpu,gpus_per_node,n_gpus,"
+                 "tp,pp,ep,dp,zero_stage,global_batch,schedule,measured_metric,measured_value,unit,note\n"
+                 "deepseek-1,DeepSeek-V3,61,7168,128,128,18432,129280,4096,fp8,H800,8,2048,1,16,64,128,1,15360,"
+                 "dualpipe,tflops_per_gpu,%g,TFLOP/s,experts=256 topk=8 shared=1 moe_ffn=2048; %s%s\n", of[i].tflops, of[i].note,
+                 of[i].count);
+        assert_int_equal(ls_rows_read("rows.csv", text, &rows), LS_OK);
+        const ls_row *r = &rows.row[0];
+        assert_true(r->m.dense_layers == 3 && r->m.kv_rank == 512 && r->m.q_rank == 1536 && r->m.mtp == of[i].mtp);
+        assert_int_equal(ls_row_run(r, &run), LS_OK);
+        assert_int_equal(ls_row_from_seconds(r, &run, 19.926, &value), LS_OK);
+        if (fabs(value / of[i].tflops - 1) > .005) fail_msg("case %zu: %g TFLOP/s", i, value);
+        ls_rows_free(&rows);
+    }
+}
+
 /* DualPipe with DeepSeek's kernels: 20 of 132 processors exchange tokens while the others compute, so that a pair of
  * forward and backward takes the longer of both. */
 static void pairs_hide_exchanges(void **state)
@@ -503,6 +534,7 @@ int main(void)
         cmocka_unit_test(clamped_gates_do_not_fuse),
         cmocka_unit_test(fewer_bits_are_written),
         cmocka_unit_test(finds_a_word_among_others),
+        cmocka_unit_test(a_name_says_the_form_of_a_model),
         cmocka_unit_test(pairs_hide_exchanges),
         cmocka_unit_test(micro_batches_are_as_many_as_stages),
         cmocka_unit_test(gathers_move_the_bits_of_products),
