@@ -396,11 +396,11 @@ static void a_name_says_the_form_of_a_model(void **state)
         ls_rows rows;
         ls_run run;
         double value;
-        snprintf(text, sizeof text, "id,model,layers,hidden,heads,kv_heads,ffn,vocab,seq,dtype,gpu,gpus_per_node,n_gpus,"
-                 "tp,pp,ep,dp,zero_stage,global_batch,schedule,measured_metric,measured_value,unit,note\n"
+        snprintf(text, sizeof text, "id,model,layers,hidden,heads,kv_heads,ffn,vocab,seq,dtype,gpu,gpus_per_node,"
+                 "n_gpus,tp,pp,ep,dp,zero_stage,global_batch,schedule,measured_metric,measured_value,unit,note\n"
                  "deepseek-1,DeepSeek-V3,61,7168,128,128,18432,129280,4096,fp8,H800,8,2048,1,16,64,128,1,15360,"
-                 "dualpipe,tflops_per_gpu,%g,TFLOP/s,experts=256 topk=8 shared=1 moe_ffn=2048; %s%s\n", of[i].tflops, of[i].note,
-                 of[i].count);
+                 "dualpipe,tflops_per_gpu,%g,TFLOP/s,experts=256 topk=8 shared=1 moe_ffn=2048; %s%s\n", of[i].tflops,
+                 of[i].note, of[i].count);
         assert_int_equal(ls_rows_read("rows.csv", text, &rows), LS_OK);
         const ls_row *r = &rows.row[0];
         assert_true(r->m.dense_layers == 3 && r->m.kv_rank == 512 && r->m.q_rank == 1536 && r->m.mtp == of[i].mtp);

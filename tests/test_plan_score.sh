@@ -137,7 +137,8 @@ found = families
 assert len(found) == len(logs) > 30, (len(found), len(logs))
 for family, what, low, high in found:
     v, n = sorted(x for x, _ in logs[family, what]), len({c for _, c in logs[family, what]})
-    spread = student(n - 1) * statistics.stdev(v) * math.sqrt(1 + 1 / n)
+    about = statistics.mean(v) if n > 1 else 0 # rows of one configuration repeat one error
+    spread = student(n - 1) * math.sqrt(sum((x - about) ** 2 for x in v) / (len(v) - 1)) * math.sqrt(1 + 1 / n)
     for got, want in ((low, min(at(v, .05), statistics.mean(v) - spread)), (high, max(at(v, .95), statistics.mean(v) + spread))):
         assert abs(float(got) / math.exp(want) - 1) < 2e-3, (family, what, got, math.exp(want))
 
