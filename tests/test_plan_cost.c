@@ -515,6 +515,34 @@ static void scales_cost_what_fewer_bits_gain(void **state)
             fail_msg("case %d: %g times as fast, expected %g", i, products[0] / products[i], want[i]);
 }
 
+/* Causal work of the last of c contiguous parts: queries of a c-th of the sequence meet, on average, 1 - 1/(2c) of its
+ * keys; balanced parts meet half. Counted here pair by pair. */
+static void contiguous_parts_wait_for_the_last(void **state)
+{
+    (void)state;
+    ls_row row = { .id = "x-1", .family = "torchtitan", .source = "", .name = "Llama", .dtype = "bf16", .gpu = "H100",
+                   .recompute = "full", .schedule = "", .metric = "step_time_s", .unit = "s", .note = "", .n = 8, .t = 1,
+                   .p = 1, .batch = 8 };
+    assert_int_equal(ls_llm_preset("llama3-8b", &row.m), LS_OK);
+    for (row.c = 1; row.c <= 8; row.c *= 2) {
+        ls_run run;
+        ls_layer_work last, equal;
+        double pairs = 0, all = 0;
+        const int64_t keys = 8192;
+        for (int64_t query = 0; query < keys; query++) {
+            all += (double)query + .5;
+            if (query >= keys - keys / row.c) pairs += (double)query + .5;
+        }
+        assert_int_equal(ls_row_run(&row, &run), LS_OK);
+        assert_true(run.unbalanced);
+        ls_layer_work_of(&run, ls_constants[0], &last);
+        run.unbalanced = false;
+        ls_layer_work_of(&run, ls_constants[0], &equal);
+        const double want = pairs / (all / (double)row.c), got = last.dense.attention / equal.dense.attention;
+        if (fabs(got - want) > 1e-9) fail_msg("cp %d: %g times as long, expected %g", (int)row.c, got, want);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -539,6 +567,7 @@ int main(void)
         cmocka_unit_test(micro_batches_are_as_many_as_stages),
         cmocka_unit_test(gathers_move_the_bits_of_products),
         cmocka_unit_test(scales_cost_what_fewer_bits_gain),
+        cmocka_unit_test(contiguous_parts_wait_for_the_last),
     };
     return cmocka_run_group_tests_name("plan_cost", tests, NULL, NULL);
 }

@@ -102,7 +102,10 @@ static bool attention(const ls_run *r, const double *k, double M, part *out)
     const ls_device_sheet *d = r->device;
     const double a = (double)m->heads / (double)r->t, w = head_dim(m), n = mean_keys(m);
     if (r->flash) {
-        out->attention = 2 * M * n * a * w / (d->peak16 * d->sustained * k[LS_K_ATTENTION] * w / (w + 32) * 1.25);
+        /* A ring of contiguous parts waits for the rank of the last part, whose queries meet all keys. */
+        const double slowest = r->unbalanced ? 2 - 1 / (double)r->c : 1;
+        out->attention = slowest * 2 * M * n * a * w /
+            (d->peak16 * d->sustained * k[LS_K_ATTENTION] * w / (w + 32) * 1.25);
         return false;
     }
     /* Kernels of Megatron-LM fuse for multiples of 4 pairs of sequence and head, and tensor cores want multiples of

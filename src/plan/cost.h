@@ -82,6 +82,7 @@ typedef struct ls_run {
     bool eager, compiled, async_tensor, row_scaled;
     bool blocks;              /* 32 values share a scale (MXFP8), not all of a tensor */
     bool gathers_narrow;      /* tp gathers inputs of products in the bits of the products, not in 16 */
+    bool unbalanced;          /* cp divides sequences into contiguous parts: causal work is not equal */
     bool per_op;              /* selective recomputation keeps attention and every second product */
     bool clamped;             /* experts with biases and a clamped gate (GPT-OSS), whose kernels do not fuse */
     bool paired;              /* exchanges between experts overlap another micro-batch (DeepSeek's DualPipe) */

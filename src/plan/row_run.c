@@ -86,6 +86,7 @@ ls_status ls_row_run(const ls_row *r, ls_run *o)
     o->async_tensor = ls_row_notes(r, "async TP");
     o->row_scaled = strstr(dt, "rowwise") != NULL;
     o->blocks = strstr(dt, "mx") != NULL;
+    o->unbalanced = strcmp(r->family, "torchtitan") == 0;
     o->gathers_narrow = strcmp(r->family, "torchtitan") == 0 && o->bits < 16 && !o->row_scaled;
     const char *release = strstr(r->source, "release ");
     o->unfused = !release || strtod(release + 8, NULL) < 26.06;
