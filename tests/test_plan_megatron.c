@@ -103,12 +103,28 @@ static void ranks_have_their_shards(void **state)
     IS(m.between, b * s * s + 2 * s * b * h / t * t * 2);
 }
 
+/* Sizes of latent attention are the flags', else those of the test that has no flags for them: 192, 64, 16, 8, 16. */
+static void latent_attention_has_its_sizes(void **state)
+{
+    (void)state;
+    const double h = 64, a = 4, f = 256, V = 128, s = 32;
+    const double ends = V * h + 2 * h + s * h, rest = 4 * h + 2 * h * f + f + 2 * h;
+#define ONE "1,64,4,256,100,32,bf16,H100-80GB-SXM,8,1,1,1,,1,1,1,0,2,8,none,none,mem_allocated_bytes,1,x," \
+    "multi-latent-attention max-position-embeddings=32 transformer-impl=transformer_engine"
+    const double own = (h + a * 24) * 192 + h * (64 + 8) + 64 * a * 32 + a * 16 * h;
+    IS(of(ONE).states, 18 * (own + rest + ends));
+    const double stated = (h + a * 48) * 96 + h * (24 + 16) + 24 * a * (32 + 20) + a * 20 * h;
+    IS(of(ONE " q-lora-rank=96 kv-lora-rank=24 qk-head-dim=32 qk-pos-emb-head-dim=16 v-head-dim=20").states,
+       18 * (stated + rest + ends));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layouts_name_layers_per_stage),
         cmocka_unit_test(one_rank_has_its_tensors),
         cmocka_unit_test(ranks_have_their_shards),
+        cmocka_unit_test(latent_attention_has_its_sizes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,10 +24,9 @@ typedef struct flags { /* what the command line and the image decide */
     bool no_norms, no_up, no_mlp, no_activation; /* --recompute-modules */
     double h, q, kv, heads, w, f, fe, te, shared_f, K, E;
     double q_rank, kv_rank;  /* of latent attention; q_rank 0: queries are not compressed */
+    double nope, rope, value; /* its head sizes */
     double mtp, t, e, c, p, micro, seq, V;
 } flags;
-
-enum { NOPE = 128, ROPE = 64, VALUE = 128 }; /* head sizes of latent attention, Megatron-LM's defaults */
 
 static double round_up(double v, double to) { return ceil(v / to) * to; }
 
@@ -92,9 +91,13 @@ static flags flags_of(const ls_row *r, const ls_run *o)
     g.te = ls_row_noted(r, "expert-tensor-parallel-size=", g.t);
     g.shared_f = ls_row_noted(r, "moe-shared-expert-intermediate-size=", 0);
     g.K = ls_row_noted(r, "moe-router-topk=", 1);
-    /* Where no flag states the ranks: with experts DeepSeek's, as everywhere here, else Megatron-LM's defaults. */
-    g.q_rank = ls_row_noted(r, "q-lora-rank=", g.experts ? 1536 : 0);
-    g.kv_rank = ls_row_noted(r, "kv-lora-rank=", g.experts ? 512 : 32);
+    /* Where no flag states the sizes of latent attention: with experts DeepSeek's, which are Megatron-LM's defaults for
+     * heads; else those of model_config.yaml in Megatron-LM's test of a dense model (gpt3_mcore_te_tp2_pp2_mla). */
+    g.q_rank = ls_row_noted(r, "q-lora-rank=", g.experts ? 1536 : 192);
+    g.kv_rank = ls_row_noted(r, "kv-lora-rank=", g.experts ? 512 : 64);
+    g.nope = ls_row_noted(r, "qk-head-dim=", g.experts ? 128 : 16);
+    g.rope = ls_row_noted(r, "qk-pos-emb-head-dim=", g.experts ? 64 : 8);
+    g.value = ls_row_noted(r, "v-head-dim=", g.experts ? 128 : 16);
     g.mtp = ls_row_noted(r, "mtp-num-layers=", 0);
     g.V = round_up((double)m->vocab, ls_row_noted(r, "make-vocab-size-divisible-by=", 128) * g.t);
     g.sequence = ls_row_notes(r, "sequence-parallel"), g.local = ls_row_notes(r, "transformer-impl=local");
@@ -119,9 +122,9 @@ static double attention_params(const ls_row *r, const flags *g)
 {
     const double norms = (g->rms ? 2 : 4) * g->h + (ls_row_notes(r, "qk-layernorm") ? 4 * g->w : 0);
     if (g->mla) {
-        const double queries = g->heads * (NOPE + ROPE) / g->t;
-        return (g->q_rank > 0 ? (g->h + queries) * g->q_rank : g->h * queries) + g->h * (g->kv_rank + ROPE) +
-               g->kv_rank * g->heads * (NOPE + VALUE) / g->t + g->heads * VALUE * g->h / g->t + norms +
+        const double queries = g->heads * (g->nope + g->rope) / g->t;
+        return (g->q_rank > 0 ? (g->h + queries) * g->q_rank : g->h * queries) + g->h * (g->kv_rank + g->rope) +
+               g->kv_rank * g->heads * (g->nope + g->value) / g->t + g->heads * g->value * g->h / g->t + norms +
                (g->bias ? g->h : 0);
     }
     return g->h * (2 * g->q + g->kv) / g->t + norms + (g->bias ? (g->q + g->kv) / g->t + g->h : 0);
@@ -142,8 +145,8 @@ static double layer_bytes(const flags *g, bool experts)
 {
     const double norms = 2 * (2 * g->h + (g->no_norms ? 0 : 2 * g->h)) + (g->dropout ? 2 * g->h : 0);
     double core = 2 * (g->q + g->kv) + 2 * g->q;
-    if (g->mla) core = (g->no_up ? 0 : 2 * g->heads * (2 * (NOPE + ROPE) + VALUE)) + 2 * g->heads * VALUE +
-        2 * (g->q_rank + g->kv_rank + ROPE);
+    if (g->mla) core = (g->no_up ? 0 : 2 * g->heads * (2 * (g->nope + g->rope) + g->value)) + 2 * g->heads * g->value +
+        2 * (g->q_rank + g->kv_rank + g->rope);
     if (g->c > 1) core += 2 * g->kv; /* the ring keeps a copy of keys and values */
     if (!g->flash) core += (g->score_dropout ? 5 : 2) * g->heads * g->seq;
     double mlp = g->no_mlp ? 0 : (g->gated ? 6 : 4) * g->f;
