@@ -177,6 +177,100 @@ static void whole_sums_move_half_as_much_again(void **state)
     assert_true(near(whole.data, halves.data));
 }
 
+static void late_sums_hide_nothing(void **state)
+{
+    (void)state;
+    ls_device_sheet ideal;
+    double k[LS_K_COUNT];
+    ls_step_cost early, late;
+    ls_run r = free_of_charge(&ideal, k);
+    k[LS_K_NODE_RATE] = 50;
+    k[LS_K_TP_RATE] = 100;
+    k[LS_K_LAUNCH] = 1e12; /* a backward that hides as much as may be hidden */
+    k[LS_K_HIDDEN] = .75;
+    r.n = r.d = 32, r.batch = 64;
+    ls_step_cost_of(&r, k, &early);
+    r.late_sums = true;
+    ls_step_cost_of(&r, k, &late);
+    /* Gradients in 16 bits, of one of the matrices at the ends, in a ring over 32 ranks. */
+    const double bytes = 2.0 * (double)(ls_llm_params(&r.m) - r.m.vocab * r.m.hidden);
+    assert_true(near(late.data, 2 * 31 / 32.0 * bytes / 50e9));
+    assert_true(near(early.data, late.data / 4));
+}
+
+static void a_stated_slowdown_is_of_all_parts(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 144; i++) {
+        ls_run r = layout(i);
+        ls_step_cost plain, slower;
+        ls_step_cost_of(&r, ls_constants[4], &plain);
+        r.slowdown = .03;
+        ls_step_cost_of(&r, ls_constants[4], &slower);
+        assert_true(near(slower.total, 1.03 * plain.total) && near(sum(&slower), slower.total));
+    }
+}
+
+/* Seven layers in two stages: one has four of them. Its bound is 1F1B's for unequal stages. */
+static void the_fullest_stage_sets_the_pace(void **state)
+{
+    (void)state;
+    ls_device_sheet ideal;
+    double k[LS_K_COUNT], least, most;
+    ls_step_cost c;
+    for (int layers = 4; layers <= 9; layers++) {
+        ls_run r = free_of_charge(&ideal, k);
+        r.m.layers = layers, r.n = r.p = 2, r.form = LS_PIPE_1F1B, r.batch = 16;
+        k[LS_K_LAUNCH] = 1000, k[LS_K_HOP_RATE] = INFINITY;
+        ls_step_cost_of(&r, k, &c);
+        const double few = layers / 2, forward[] = { 1e-3 * (layers - few), 1e-3 * few };
+        const double backward[] = { 1.5 * forward[0], 1.5 * forward[1] };
+        ls_pipe_1f1b_bounds(forward, backward, 2, 8, &least, &most);
+        if (!near(c.total, most) || !near(sum(&c), most)) fail_msg("%d layers: %g s, expected %g s", layers, c.total, most);
+    }
+}
+
+/* The last stage has one layer fewer, and logits that take three times as long. */
+static void logits_may_make_the_last_stage_the_fullest(void **state)
+{
+    (void)state;
+    ls_device_sheet ideal;
+    double k[LS_K_COUNT], least, most;
+    ls_step_cost c;
+    ls_run r = free_of_charge(&ideal, k);
+    ideal.bytes_per_s = 1e12;
+    r.m.layers = 7, r.n = r.p = 2, r.form = LS_PIPE_1F1B, r.batch = 16;
+    k[LS_K_LAUNCH] = 1e5, k[LS_K_HOP_RATE] = INFINITY, k[LS_K_LOSS] = 1;
+    const double tokens = 2.0 * (double)r.m.seq, layer = 2.5 * .1;
+    k[LS_K_LOSS] = 3 * layer * 1e12 / (4 * tokens * (double)r.m.vocab);
+    ls_step_cost_of(&r, k, &c);
+    const double stage[] = { 4 * layer, 6 * layer }, none[] = { 0, 0 };
+    ls_pipe_1f1b_bounds(stage, none, 2, 8, &least, &most);
+    if (fabs(c.total - most) > .01 * most) fail_msg("%g s, expected %g s", c.total, most); /* products, too */
+}
+
+static void launches_hide_the_device_or_the_device_hides_them(void **state)
+{
+    (void)state;
+    ls_device_sheet ideal;
+    double k[LS_K_COUNT];
+    ls_step_cost c;
+    ls_run r = free_of_charge(&ideal, k);
+    r.flash = false, r.n = 8, r.batch = 64;
+    k[LS_K_GAP] = 300;
+    k[LS_K_JITTER] = .25;
+    static const double launch[] = { 100, 299, 301, 900 };
+    for (int t = 1; t <= 8; t *= 2)
+        for (size_t i = 0; i < sizeof launch / sizeof *launch; i++) {
+            r.t = t, r.d = 8 / t;
+            k[LS_K_LAUNCH] = launch[i];
+            ls_step_cost_of(&r, k, &c);
+            const double steps = 64.0 / (2 * (double)r.d), cpu = launch[i] * (t == 8 ? 1.25 : 1); /* four devices a socket */
+            const double want = steps * 2.5e-6 * (cpu > 300 ? cpu : 300) * (double)r.m.layers;
+            if (!near(c.total, want)) fail_msg("tp %d, %g us: %g s, expected %g s", t, launch[i], c.total, want);
+        }
+}
+
 static void ranks_read_and_write_their_own_part(void **state)
 {
     (void)state;
@@ -553,6 +647,11 @@ int main(void)
         cmocka_unit_test(kernels_of_unfused_attention_leave_gaps),
         cmocka_unit_test(latency_of_tensor_parallelism_is_logarithmic),
         cmocka_unit_test(whole_sums_move_half_as_much_again),
+        cmocka_unit_test(late_sums_hide_nothing),
+        cmocka_unit_test(a_stated_slowdown_is_of_all_parts),
+        cmocka_unit_test(the_fullest_stage_sets_the_pace),
+        cmocka_unit_test(logits_may_make_the_last_stage_the_fullest),
+        cmocka_unit_test(launches_hide_the_device_or_the_device_hides_them),
         cmocka_unit_test(ranks_read_and_write_their_own_part),
         cmocka_unit_test(collectives_take_longer_for_more_bytes),
         cmocka_unit_test(gradients_take_their_links),

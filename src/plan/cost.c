@@ -191,8 +191,8 @@ static double layer_exchange(const ls_run *r, const double *k, const ls_spans *a
     return 2 * (bytes / (1e9 * k[LS_K_EXCHANGE]) + out * bytes / net);
 }
 
-/* GPU time and the time to launch it: the longer one, rounded where they meet. */
-static double launched(double gpu, double cpu) { return pow(pow(gpu, 6) + pow(cpu, 6), 1.0 / 6); }
+/* Kernels wait in a queue: a layer takes the time of the device or of the processor that launches them. */
+static double launched(double gpu, double cpu) { return fmax(gpu, cpu); }
 
 /* Bytes per second of a ring of dp: rings of a node share its adapters. */
 static double data_rate(const double *k, const ls_spans *at, double *latency)
@@ -240,8 +240,8 @@ void ls_layer_cost_with(const ls_run *r, const double *k, const ls_layer_work *w
         y * B.attention;
     const double each = layer_tensor(r, k, &at), one = r->m.experts ? layer_exchange(r, k, &at) : 0;
     const double tensor = x * each + y * each, exchange = y * one;
-    const double cpu = 1e-6 * k[LS_K_LAUNCH] * (1 + k[LS_K_JITTER] * (t - 1)) *
-        (work_of->odd ? k[LS_K_ODD_LAUNCH] : 1);
+    const double sockets = 2 * t > (double)r->per_node ? 1 + k[LS_K_JITTER] : 1;
+    const double cpu = 1e-6 * k[LS_K_LAUNCH] * sockets * (work_of->odd ? k[LS_K_ODD_LAUNCH] : 1);
     /* A layer's forward and backward; attention's backward is 2.5 times forward in one kernel. */
     const double comm = tensor + exchange;
     const double products = x * A.products + y * B.products, traffic = work - products;
@@ -265,10 +265,13 @@ void ls_layer_cost_of(const ls_run *r, const double *k, ls_layer_cost *o)
     ls_layer_cost_with(r, k, &w, o);
 }
 
-/* Of the last stage: it computes the logits; stages that count them as layers share them. */
-static double extra_head(const ls_run *r, const ls_layer_cost *l)
+/* What the slowest stage computes beyond the mean number of layers. The last stage computes the logits; stages that
+ * count them as layers share them. Where p does not divide the layers, some stages have one layer more than others,
+ * and the last stage is one of the others. */
+static double extra_of_slowest(const ls_run *r, const ls_layer_cost *l, double layers, double layer)
 {
-    return r->embedding_layers > 0 ? l->head / (double)r->p : l->head;
+    if (r->embedding_layers > 0) return l->head / (double)r->p;
+    return fmax((ceil(layers) - layers) * layer, l->head - (layers - floor(layers)) * layer);
 }
 
 double ls_step_cost_bound(const ls_run *r, const double *k, const ls_layer_cost *l)
@@ -291,8 +294,10 @@ void ls_step_cost_from(const ls_run *r, const double *k, const ls_layer_cost *l,
     const double again_comm = r->kept == LS_KEEP_INPUTS ? tensor + exchange : 0;
     const double micro = 2e-3 * k[LS_K_MICRO];
     const double ls = per_stage;
-    const double body = ls * (fwd + bwd + again + 2 * (tensor + exchange) + again_comm) + micro;
-    const double slow = body + extra_head(r, l), fewer = body + (r->embedding_layers > 0 ? l->head / p : 0);
+    const double layer = fwd + bwd + again + 2 * (tensor + exchange) + again_comm, body = ls * layer + micro;
+    const double extra = extra_of_slowest(r, l, ls, layer), slow = body + extra;
+    /* Of the other stages: the mean of what the slowest leaves them. */
+    const double fewer = r->embedding_layers > 0 ? slow : r->p > 1 ? body + (l->head - extra) / (p - 1) : body;
     const double hop_rate = 1e9 * k[LS_K_HOP_RATE] * (at.hop_out ? at.hop_net : at.hop_in);
     const double hop = r->p > 1 ? 1e-6 * k[LS_K_HOP_LATENCY] + 2 * M * h / (r->sequence_parallel ? t : 1) / hop_rate :
         0;
@@ -340,13 +345,17 @@ void ls_step_cost_from(const ls_run *r, const double *k, const ls_layer_cost *l,
         }
     }
     const double window = r->zero >= 3 ? busy : slow * .6;
-    const double hidden = fmin(k[LS_K_HIDDEN] * comm, window);
+    const double hidden = r->late_sums ? 0 : fmin(k[LS_K_HIDDEN] * comm, window);
     o->data = comm - hidden;
     const double divided = r->zero >= 1 ? d : 1;
     o->update = k[LS_K_UPDATE] * 36 * (shared / divided + own / (r->zero >= 1 && d > (double)r->e ?
                                                                  d / (r->e > 1 ? (double)r->e : 1) : 1)) / bw;
     o->overhead = busy * part_micro + 1e-3 * k[LS_K_STEP];
     o->total = pipeline + o->data + o->update + 1e-3 * k[LS_K_STEP];
+    if (!(r->slowdown > 0)) return;
+    double *const parts[] = { &o->compute, &o->recompute, &o->tensor, &o->exchange, &o->bubble, &o->hops, &o->data,
+        &o->update, &o->overhead, &o->total };
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) *parts[i] *= 1 + r->slowdown;
 }
 
 void ls_step_cost_of(const ls_run *r, const double *k, ls_step_cost *out)

@@ -30,11 +30,11 @@ const ls_device_sheet *ls_device_sheet_find(const char *gpu);
     X(ODD, 1.3, .4, "slower where the head size is no multiple of 8, or its kernels do not fuse")            \
     X(ELEMENTWISE, 1, .5, "traffic of norms, activations and residuals, relative to counted bytes")          \
     X(LAUNCH, 400, .8, "microseconds that a processor needs to launch a layer's forward")                    \
-    X(JITTER, .1, 1., "longer to launch per further rank of tp, since ranks wait for the last")              \
+    X(JITTER, .2, 1., "longer to launch where ranks of tp are on both sockets of a node")                    \
     X(ODD_LAUNCH, 1.2, .3, "the same where kernels of attention do not fuse")                                \
     X(BACKWARD, 1, .15, "backward products, relative to twice forward")                                      \
     X(MICRO, 1, 1., "milliseconds per micro-batch and direction on each stage")                              \
-    X(STEP, 5, 1.5, "milliseconds per step")                                                                 \
+    X(STEP, 5, 3., "milliseconds per step")                                                                  \
     X(TP_RATE, 150, .6, "GB/s of a collective inside a node, per rank")                                      \
     X(TP_LATENCY, 20, .8, "microseconds of such a collective")                                               \
     X(HOP_RATE, 15, .8, "GB/s between stages")                                                               \
@@ -86,6 +86,8 @@ typedef struct ls_run {
     bool per_op;              /* selective recomputation keeps attention and every second product */
     bool clamped;             /* experts with biases and a clamped gate (GPT-OSS), whose kernels do not fuse */
     bool paired;              /* exchanges between experts overlap another micro-batch (DeepSeek's DualPipe) */
+    bool late_sums;           /* dp sums gradients after the last backward */
+    double slowdown;          /* a step is longer by this part, for a reason that the source states */
     bool unfused;             /* of Megatron-LM: experts before releases of June 2026, which fuse more kernels */
     ls_recompute_kind kept;
     ls_pipe_form form;
