@@ -226,7 +226,8 @@ static void the_fullest_stage_sets_the_pace(void **state)
         const double few = layers / 2, forward[] = { 1e-3 * (layers - few), 1e-3 * few };
         const double backward[] = { 1.5 * forward[0], 1.5 * forward[1] };
         ls_pipe_1f1b_bounds(forward, backward, 2, 8, &least, &most);
-        if (!near(c.total, most) || !near(sum(&c), most)) fail_msg("%d layers: %g s, expected %g s", layers, c.total, most);
+        if (!near(c.total, most) || !near(sum(&c), most))
+            fail_msg("%d layers: %g s, expected %g s", layers, c.total, most);
     }
 }
 
@@ -265,7 +266,8 @@ static void launches_hide_the_device_or_the_device_hides_them(void **state)
             r.t = t, r.d = 8 / t;
             k[LS_K_LAUNCH] = launch[i];
             ls_step_cost_of(&r, k, &c);
-            const double steps = 64.0 / (2 * (double)r.d), cpu = launch[i] * (t == 8 ? 1.25 : 1); /* four devices a socket */
+            /* A socket has four devices. */
+            const double steps = 64.0 / (2 * (double)r.d), cpu = launch[i] * (t == 8 ? 1.25 : 1);
             const double want = steps * 2.5e-6 * (cpu > 300 ? cpu : 300) * (double)r.m.layers;
             if (!near(c.total, want)) fail_msg("tp %d, %g us: %g s, expected %g s", t, launch[i], c.total, want);
         }
