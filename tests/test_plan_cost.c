@@ -273,6 +273,28 @@ static void launches_hide_the_device_or_the_device_hides_them(void **state)
         }
 }
 
+/* Attention takes two and a half times as long backward, launches one and a half times. Where a processor is slower than
+ * the device forward and faster backward, a forward that is recomputed waits in the queue of its backward. */
+static void a_recomputed_forward_shares_a_queue(void **state)
+{
+    (void)state;
+    ls_device_sheet ideal;
+    double k[LS_K_COUNT];
+    ls_step_cost c;
+    ls_run r = free_of_charge(&ideal, k);
+    const double times = 4 * (double)r.m.layers;
+    k[LS_K_ATTENTION] = 1;
+    ls_step_cost_of(&r, k, &c);
+    const double one = c.total / (3.5 * times);
+    r.kept = LS_KEEP_INPUTS;
+    for (double part = .5; part < 4; part += .25) {
+        k[LS_K_LAUNCH] = 1e6 * part * one;
+        ls_step_cost_of(&r, k, &c);
+        const double want = times * one * (fmax(1, part) + fmax(1 + 2.5, 2.5 * part));
+        if (!near(c.total, want)) fail_msg("%g: %g s, expected %g s", part, c.total, want);
+    }
+}
+
 static void ranks_read_and_write_their_own_part(void **state)
 {
     (void)state;
@@ -654,6 +676,7 @@ int main(void)
         cmocka_unit_test(the_fullest_stage_sets_the_pace),
         cmocka_unit_test(logits_may_make_the_last_stage_the_fullest),
         cmocka_unit_test(launches_hide_the_device_or_the_device_hides_them),
+        cmocka_unit_test(a_recomputed_forward_shares_a_queue),
         cmocka_unit_test(ranks_read_and_write_their_own_part),
         cmocka_unit_test(collectives_take_longer_for_more_bytes),
         cmocka_unit_test(gradients_take_their_links),

@@ -247,9 +247,13 @@ void ls_layer_cost_with(const ls_run *r, const double *k, const ls_layer_work *w
     const double products = x * A.products + y * B.products, traffic = work - products;
     *o = work_of->cost;
     const double gap = r->flash ? 0 : 1e-6 * k[LS_K_GAP]; /* attention in one kernel: few kernels, and long ones */
-    o->fwd = launched(work + att + comm + gap, cpu) - comm;
-    o->bwd = launched(2 * k[LS_K_BACKWARD] * products + 1.5 * traffic + (r->flash ? 2.5 : 2) * att + comm +
-                      1.5 * gap, 1.5 * cpu) - comm;
+    const double forward = work + att + comm + gap;
+    const double backward = 2 * k[LS_K_BACKWARD] * products + 1.5 * traffic + (r->flash ? 2.5 : 2) * att + comm +
+        1.5 * gap;
+    o->fwd = launched(forward, cpu) - comm;
+    o->bwd = launched(backward, 1.5 * cpu) - comm;
+    /* A recomputed forward waits in one queue with its backward. */
+    o->again = fmax(0, launched(forward + backward, 2.5 * cpu) - 2 * comm - o->bwd);
     o->products = products, o->attention = att, o->tensor = tensor, o->exchange = exchange;
     if (r->paired) { /* the exchanges of both hide behind what the other 112 of 132 processors compute */
         const double slower = 132.0 / 112;
@@ -290,7 +294,7 @@ void ls_step_cost_from(const ls_run *r, const double *k, const ls_layer_cost *l,
     const double per_stage = (l->layers + r->embedding_layers) / p;
     const double fwd = l->fwd, bwd = l->bwd, tensor = l->tensor, exchange = l->exchange, products = l->products;
     const double some = r->per_op ? fmax(0, fwd - l->attention - products / 2) : r->flash ? 0 : l->attention;
-    const double again = r->kept == LS_KEEP_INPUTS ? fwd : r->kept == LS_KEEP_SELECTIVE ? some : 0;
+    const double again = r->kept == LS_KEEP_INPUTS ? l->again : r->kept == LS_KEEP_SELECTIVE ? some : 0;
     const double again_comm = r->kept == LS_KEEP_INPUTS ? tensor + exchange : 0;
     const double micro = 2e-3 * k[LS_K_MICRO];
     const double ls = per_stage;

@@ -100,6 +100,7 @@ typedef struct ls_run {
  * micro-batch, averaged over kinds of layers, and sizes of the model. */
 typedef struct ls_layer_cost {
     double fwd, bwd;         /* without collectives */
+    double again;            /* what a recomputed forward adds to backward */
     double products, attention;
     double tensor, exchange; /* of forward */
     double head;             /* logits and loss, forward and backward */
