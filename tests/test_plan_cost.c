@@ -273,8 +273,8 @@ static void launches_hide_the_device_or_the_device_hides_them(void **state)
         }
 }
 
-/* Attention takes two and a half times as long backward, launches one and a half times. Where a processor is slower than
- * the device forward and faster backward, a forward that is recomputed waits in the queue of its backward. */
+/* Attention takes two and a half times as long backward, launches one and a half times. Where a processor is slower
+ * than the device forward and faster backward, a forward that is recomputed waits in the queue of its backward. */
 static void a_recomputed_forward_shares_a_queue(void **state)
 {
     (void)state;
