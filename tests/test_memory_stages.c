@@ -63,15 +63,15 @@ static size_t most_of(const fixture *f, int size, const ls_train_config *c)
 }
 
 /* A cut of this many stages after `c`, of numbers that add up to LAYERS; false: that was the last one. */
-static bool next_cut(ls_opt_ints *s, int stages)
+static bool next_cut(ls_opt_doubles *s, int stages)
 {
     for (int i = stages - 2; i >= 0; i--) {
-        int64_t before = 0;
+        double before = 0;
         for (int k = 0; k <= i; k++) before += s->v[k];
-        const int64_t inner = stages - 2 - i; /* stages between this one and the last have at least one layer */
+        const double inner = stages - 2 - i; /* stages between this one and the last have at least one layer */
         if (before + 1 + inner > LAYERS) continue;
         s->v[i]++;
-        int64_t sum = before + 1;
+        double sum = before + 1;
         for (int k = i + 1; k < stages - 1; k++) s->v[k] = 1, sum++;
         s->v[stages - 1] = LAYERS - sum;
         return true;
@@ -79,7 +79,7 @@ static bool next_cut(ls_opt_ints *s, int stages)
     return false;
 }
 
-static void first_cut(ls_opt_ints *s, int stages)
+static void first_cut(ls_opt_doubles *s, int stages)
 {
     s->n = stages;
     s->v[0] = 0;
@@ -87,7 +87,7 @@ static void first_cut(ls_opt_ints *s, int stages)
     s->v[stages - 1] = LAYERS - (stages - 2);
 }
 
-static bool same(const ls_opt_ints *a, const ls_opt_ints *b)
+static bool same(const ls_opt_doubles *a, const ls_opt_doubles *b)
 {
     return a->n == b->n && memcmp(a->v, b->v, (size_t)a->n * sizeof *a->v) == 0;
 }
@@ -158,7 +158,7 @@ static void the_nearest_to_the_shortest_step_is_taken(void **state)
     size_t need[LAYERS + 1];
     for (int k = 0; k <= LAYERS; k++) {
         ls_train_config c = f.c;
-        c.pipeline.split = (ls_opt_ints){ { k, LAYERS - k }, 2 };
+        c.pipeline.split = (ls_opt_doubles){ { k, LAYERS - k }, 2 };
         need[k] = most_of(&f, 2, &c);
     }
     assert_true(most_of(&f, 2, &f.c) == need[4] && need[3] < need[2] && need[2] < need[4]);
