@@ -4,8 +4,8 @@
  *                                     library overtakes is where gemm.c's limit belongs
  *   build/bench/bench_gemm gpt [M]    layers of GPT-2 (M tokens; all of 256, 1024, 4096): each way of the library, from
  *                                     which gemm_dnnl.c chooses
- *   build/bench/bench_gemm few [M]    four layers of GPT-2, one after another, so that weights come from memory (M tokens;
- *                                     all of 24 to 1024): the library beside the walks of gemm_few.c. Where the
+ *   build/bench/bench_gemm few [M]    four layers of GPT-2, one after another, so that weights come from memory (M
+ *                                     tokens; all of 24 to 1024): the library beside the walks of gemm_few.c. Where the
  *                                     library overtakes is where ls_gemm_few_takes ends
  *
  * with OMP_NUM_THREADS=1 and 2. Figures are comparable within a run only.
@@ -174,7 +174,9 @@ static int gpt(int64_t only)
 /* --- few tokens ------------------------------------------------------------------------------------ */
 
 enum { LAYERS = 4, WEIGHTS = 4, FEW_TOKENS = 128, FEW_MOST = 1024, FEW_REPS = 3 };
-static const struct { int64_t I, O; } weight_of[WEIGHTS] = { { 768, 2304 }, { 768, 768 }, { 768, 3072 }, { 3072, 768 } };
+static const struct { int64_t I, O; } weight_of[WEIGHTS] = {
+    { 768, 2304 }, { 768, 768 }, { 768, 3072 }, { 3072, 768 },
+};
 static const char *const few_name[] = { "y", "dx", "dw" };
 
 static ls_gemm_call few_call(int what, int64_t M, int64_t I, int64_t O, float *x, float *w, float *y)
@@ -185,7 +187,8 @@ static ls_gemm_call few_call(int what, int64_t M, int64_t I, int64_t O, float *x
 }
 
 /* All layers in micro-batches of M tokens, at least FEW_TOKENS together. GFLOP/s. */
-static double few_gflops(ls_gemm_library *l, ls_gemm_few *f, int what, int64_t M, float *x, float *(*w)[WEIGHTS], float *y)
+static double few_gflops(ls_gemm_library *l, ls_gemm_few *f, int what, int64_t M, float *x, float *(*w)[WEIGHTS],
+                         float *y)
 {
     double flops = 0.0;
     const uint64_t t0 = now_ns();

@@ -148,8 +148,8 @@ static void the_library_equals_the_plain_loop(void **state)
 
 /* --- few tokens ----------------------------------------------------------------------- */
 
-/* Odd rests of everything that walks count in: 6 and 12 rows, 16 and 64 tokens, 32 columns, groups of 96, 128 terms, and
- * more tokens than panels hold at a time. */
+/* Odd rests of everything that walks count in: 6 and 12 rows, 16 and 64 tokens, 32 columns, groups of 96, 128 terms,
+ * and more tokens than panels hold at a time. */
 static const struct { int64_t m, n, k; } few_sizes[] = {
     { 1, 1, 1 },       { 17, 5, 9 },     { 16, 96, 16 },  { 33, 97, 40 },   { 48, 102, 17 },  { 63, 101, 128 },
     { 64, 192, 129 },  { 80, 107, 300 }, { 100, 300, 65 }, { 129, 31, 257 }, { 300, 104, 520 }, { 70, 40, 4200 },

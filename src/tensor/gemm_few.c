@@ -98,7 +98,7 @@ static void share(walk *w, int64_t units, int each, ls_team_fn part)
     ls_team_run(part, w, w->pieces);
 }
 
-/* --- tokens along vectors: y and dx --------------------------------------------------------------------------------- */
+/* --- tokens along vectors: y and dx ------------------------------------------------------------------------------ */
 
 static int64_t panels_of(const walk *w) { return parts_of(w->tokens, w->by->tile->nr); }
 
@@ -108,7 +108,8 @@ static void pack_tokens(void *arg, int64_t i)
     const walk *w = arg;
     const int64_t k = w->c->k, nr = w->by->tile->nr, p = i % panels_of(w), q = i / panels_of(w) * PACK_DEEP;
     const float *from = (const float *)w->c->a + (w->first + p * nr) * k + q;
-    w->by->tile->pack(w->panel + p * nr * k + q * nr, from, k, (int)less(nr, w->tokens - p * nr), less(PACK_DEEP, k - q));
+    const int columns = (int)less(nr, w->tokens - p * nr);
+    w->by->tile->pack(w->panel + p * nr * k + q * nr, from, k, columns, less(PACK_DEEP, k - q));
 }
 
 /* Sums of outputs j .. j + n of a block of tokens, to C. */
@@ -137,7 +138,7 @@ typedef struct next {
     int64_t step, tiles;
 } next;
 
-/* The tiles of a group for a block of tokens. `common` has what they share; the first block asks for what comes next. */
+/* The tiles of a group for a block of tokens. `common` has what they share; the first block asks for what is next. */
 static void run_tiles(const walk *w, const ls_few_tile *common, int64_t block, int64_t n, const next *ahead)
 {
     const int nr = w->by->tile->nr, panels = w->by->block / nr;
@@ -166,7 +167,8 @@ static void outputs(void *arg, int64_t i)
         const int64_t j = g * GROUP, n = less(GROUP, c->n - j);
         const float *first = (const float *)c->b + j * c->k;
         const ls_few_tile t = {
-            .w = first, .stride = c->k, .k = c->k, .tokens = w->panel, .sum = sum, .ahead_row = c->k, .ahead_step = LINE,
+            .w = first, .stride = c->k, .k = c->k, .tokens = w->panel, .sum = sum,
+            .ahead_row = c->k, .ahead_step = LINE,
         };
         const next ahead = { first + less(LS_FEW_ROWS, n) * c->k, LS_FEW_ROWS * c->k, (c->n - j) / LS_FEW_ROWS - 1 };
         for (int64_t b = 0; b * w->by->block < w->tokens; b++) {
@@ -229,7 +231,7 @@ static ls_status along(ls_gemm_few *f, walk *w)
     return LS_OK;
 }
 
-/* --- tokens as terms: dw ------------------------------------------------------------------------------------------- */
+/* --- tokens as terms: dw ----------------------------------------------------------------------------------------- */
 
 /* nr columns of B: a panel. */
 static void pack_columns(void *arg, int64_t i)
@@ -247,7 +249,8 @@ static void last_columns(const walk *w, const ls_few_sum *s, int64_t columns)
     const int mr = w->by->tile->mr;
     for (int i = 0; i < s->rows; i += mr)
         w->by->tile->run(&(ls_gemm_tile_args){
-            .mr = (int)less(mr, s->rows - i), .nr = (int)columns, .k = s->k, .a = s->a + i, .a_row = 1, .a_col = s->rows,
+            .mr = (int)less(mr, s->rows - i), .nr = (int)columns, .k = s->k,
+            .a = s->a + i, .a_row = 1, .a_col = s->rows,
             .b = s->b, .ldb = w->by->tile->nr, .c = s->c + i * s->ldc, .ldc = s->ldc, .add = s->add,
         });
 }
@@ -299,7 +302,7 @@ static ls_status terms(ls_gemm_few *f, walk *w)
     return LS_OK;
 }
 
-/* --- which ----------------------------------------------------------------------------------------------------------- */
+/* --- which --------------------------------------------------------------------------------------------------------- */
 
 bool ls_gemm_few_can(const ls_gemm_call *c)
 {

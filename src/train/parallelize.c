@@ -184,8 +184,8 @@ static ls_status cut_halves(const ls_plan *p, const ls_model *layers, const ls_m
     return cut_by_replay(p, halved, NULL, first);
 }
 
-ls_status ls_plan_cut_layers(const ls_plan *p, const ls_model_config *mc, const ls_place *here, const ls_pipe_memory *memory,
-                             int *first)
+ls_status ls_plan_cut_layers(const ls_plan *p, const ls_model_config *mc, const ls_place *here,
+                             const ls_pipe_memory *memory, int *first)
 {
     ls_model *layers = NULL;
     ls_place one = deciding_place(here);

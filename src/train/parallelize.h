@@ -18,7 +18,7 @@ int ls_plan_stages(const ls_plan *p);
 /* The cut of the model's whole layers with the shortest replayed step (ls_pipe_cut; `memory` as there), of a plan
  * without a split: first[stages + 1], in units of a model without halved layers. `here`: the place of any rank.
  * LS_BAD_CONFIG: more stages than units. */
-ls_status ls_plan_cut_layers(const ls_plan *p, const ls_model_config *mc, const ls_place *here, const ls_pipe_memory *memory,
-                             int *first);
+ls_status ls_plan_cut_layers(const ls_plan *p, const ls_model_config *mc, const ls_place *here,
+                             const ls_pipe_memory *memory, int *first);
 
 #endif
