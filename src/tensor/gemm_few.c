@@ -16,16 +16,15 @@
 #include "base/compiler.h"
 #include "tensor/threads.h"
 
-#define GROUP      96         /* outputs: a whole number of LS_FEW_ROWS, and of cache lines */
-#define TILES      (GROUP / LS_FEW_ROWS)
-#define FEW_DEEP    128       /* terms of a sum before it is stored: panels of a block stay in the first-level cache */
-#define LINE       16         /* floats */
-#define MOST_BLOCK 64         /* ls_few_kernel.block */
-#define MOST_NR    32
-#define MOST_ROWS  12
-#define MOST_TOKENS 256       /* in panels at a time */
-#define AHEAD       1         /* tiles of dw: one takes as long as memory does */
-#define PACK_DEEP  512        /* elements of a token that a thread brings into a panel at a time */
+#define GROUP       96  /* outputs: a whole number of LS_FEW_ROWS, and of cache lines */
+#define FEW_DEEP    128 /* terms of a sum before it is stored: panels of a block stay in the first-level cache */
+#define LINE        16  /* floats */
+#define MOST_BLOCK  64  /* ls_few_kernel.block */
+#define MOST_NR     32
+#define MOST_ROWS   12
+#define MOST_TOKENS 256 /* in panels at a time */
+#define AHEAD       1   /* tiles of dw: one takes as long as memory does */
+#define PACK_DEEP   512 /* elements of a token that a thread brings into a panel at a time */
 
 struct ls_gemm_few {
     const ls_few_kernel *by; /* borrowed; NULL: the CPU has none */
@@ -302,7 +301,7 @@ static ls_status terms(ls_gemm_few *f, walk *w)
     return LS_OK;
 }
 
-/* --- which --------------------------------------------------------------------------------------------------------- */
+/* --- which -------------------------------------------------------------------------------------------------------- */
 
 bool ls_gemm_few_can(const ls_gemm_call *c)
 {

@@ -125,7 +125,7 @@ static ls_status search(fitting *f, const ls_plan *p, size_t limit, size_t befor
     size_t now;
     char layers[160];
     LS_TRY(place_of(f, &place, &f->ends));
-    if (f->ends && f->stages > f->mc->lm.n_layer + 2) return LS_OK; /* some have half a layer: no whole ones to choose */
+    if (f->ends && f->stages > f->mc->lm.n_layer + 2) return LS_OK; /* some have half a layer: nothing to choose */
     LS_TRY(ls_plan_cut_layers(p, f->mc, &place, &memory, first));
     LS_TRY(need(f, first, &now));
     if (now > limit) return LS_OK;
