@@ -386,12 +386,12 @@ static ls_status meets_on_two_hosts(ls_world *w, bool can)
     ls_rank_set *const reads = w->reads;
     for (int r = 0; r < w->size; r++) node[r] = r % 2;
     w->node = node;
-    w->dry = true;
+    w->alone = true;
     ls_status st = ls_attach_meet(w);
     if (st == LS_OK) st = knows_who_reads(w, can, true);
     if (w->reads != reads) forget_who_reads(w);
     w->reads = reads;
-    w->dry = false;
+    w->alone = false;
     w->node = one_host;
     return st;
 }

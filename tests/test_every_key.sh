@@ -150,7 +150,7 @@ differ last train.seed mlp '' '--train.seed 1'
 differ last train.seed gpt2 '--data.shuffle false' '--data.shuffle false --train.seed 1'
 differ last train.dtype gpt2 '' '--train.dtype bf16'
 differ output train.recompute gpt2 '--dry-run' '--dry-run --train.recompute full'
-packs='--dry-run --model.d_model 256 --model.seq_len 64 --train.seq_len 64 --train.micro_batch 1 --train.pack_weights'
+packs='--dry-run --model.d_model 256 --model.seq_len 640 --train.seq_len 640 --train.micro_batch 1 --train.pack_weights'
 differ output train.pack_weights gpt2 "$packs never" "$packs always"
 shows train.pack_weights gpt2 '--train.pack_weights always' grep -q '^packed weights: none' out
 differ output train.eval_every gpt2 '' '--train.eval_every 2'

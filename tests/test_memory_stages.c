@@ -92,8 +92,7 @@ static bool same(const ls_opt_doubles *a, const ls_opt_doubles *b)
     return a->n == b->n && memcmp(a->v, b->v, (size_t)a->n * sizeof *a->v) == 0;
 }
 
-/* With every limit at which another cut begins to fit: one that fits is found exactly if there is one, and the one
- * that is found is no faster than what is found with a higher limit, since fewer cuts are left. */
+/* With every limit at which another cut begins to fit: one that fits is found exactly if there is one. */
 static void finds_a_cut_that_fits_exactly_if_there_is_one(void **state)
 {
     (void)state;

@@ -203,7 +203,7 @@ LS_COLD ls_status ls_messages_create(ls_group *g, ls_messages **out)
 {
     const size_t n = (size_t)g->size;
     *out = NULL;
-    if (g->w->alone) return ls_fail(LS_UNSUPPORTED, "group %s is of a dry world, where messages cannot be sent", g->text);
+    if (g->w->alone) return ls_fail(LS_UNSUPPORTED, "group %s is of a world of one rank alone (dry, or a mirror), where connections cannot be made", g->text);
     ls_messages *s = *out = calloc(1, sizeof *s);
     if (s) {
         s->queue = calloc(n, sizeof *s->queue);

@@ -105,8 +105,8 @@ static size_t sum_of(const size_t *counts, int n)
     return sum;
 }
 
-/* What nobody here has: values of about 1/4 to 1/2 of either sign, as bf16, and so in pairs as f32. Memory as it was
- * might have NaNs, or numbers that take a processor longer. */
+/* Other ranks would send values; these are numbers of about 1/4 to 1/2 of either sign, as bf16, and so in pairs as f32.
+ * Memory as it was might have NaNs, or numbers that take a processor longer. */
 static void fill(void *to, size_t nbytes)
 {
     uint16_t word = 0;
@@ -165,8 +165,7 @@ static void answer(const ls_work *k)
         const char *mine = in ? in : out + own.first * elem;
         for (int r = 0; r < k->g->size; r++) {
             const ls_range to = ls_work_share(k, r);
-            const size_t count = to.count < own.count ? to.count : own.count;
-            if (out + to.first * elem != mine) memcpy(out + to.first * elem, mine, count * elem);
+            if (out + to.first * elem != mine) repeat(out + to.first * elem, to.count * elem, mine, own.count * elem);
         }
         return;
     }
@@ -179,7 +178,7 @@ static void answer(const ls_work *k)
         repeat(out, sum_of(k->recv_counts, k->g->size) * elem, in, sum_of(k->counts, k->g->size) * elem);
         return;
     }
-    if (a->coll == LS_ALL_REDUCE || a->coll == LS_ALL_TO_ALL) memcpy(out, in, k->nbytes);
+    if (a->coll == LS_ALL_REDUCE || a->coll == LS_ALL_TO_ALL || a->coll == LS_REDUCE) memcpy(out, in, k->nbytes);
 }
 
 static const ls_form form_mirrored = { .name = "mirrored", .about = "answered at once, in a mirror", .turn = recorded_turn };

@@ -235,8 +235,7 @@ static const ls_lm_unit *table_of(const ls_model *m, int i)
     return i == m->units.n - 1 ? &m->cls->lm->head : layer_of(m, m->units.item[i].number);
 }
 
-/* Whether units i and i - 1 are halves of a layer. */
-static bool is_second(const ls_model *m, int i)
+bool ls_lm_is_second_half(const ls_model *m, int i)
 {
     return i > 1 && i < m->units.n - 1 && m->units.item[i].number == m->units.item[i - 1].number;
 }
@@ -244,7 +243,7 @@ static bool is_second(const ls_model *m, int i)
 ls_unit *ls_lm_last_of(const ls_model *m, int layer)
 {
     int i = 1 + layer;
-    while (m->units.item[i].number < layer || is_second(m, i + 1)) i++;
+    while (m->units.item[i].number < layer || ls_lm_is_second_half(m, i + 1)) i++;
     return &m->units.item[i];
 }
 
@@ -273,7 +272,7 @@ static ls_status add_experts(ls_model *m)
     uint32_t id = m->lm.tied;
     m->params.experts = m->params.n;
     for (int i = 0; i < m->units.n; i++) {
-        const bool second = is_second(m, i);
+        const bool second = ls_lm_is_second_half(m, i);
         if (second) id -= own_of(m, table_of(m, i));
         LS_TRY(add_experts_of(m, i, id));
         id += own_of(m, table_of(m, i));

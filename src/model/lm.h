@@ -119,6 +119,8 @@ ls_status ls_lm_init_values(ls_model *m, const ls_model_config *c);
 /* ids and labels, both [batch, tokens]; tokens 0: seq_len. */
 void ls_lm_input(const ls_model *m, int64_t batch, int64_t tokens, ls_model_input *in);
 
+/* Whether units i and i - 1 are halves of a layer. */
+bool ls_lm_is_second_half(const ls_model *m, int i);
 /* The unit that computes a layer, or of one whose halves are units the mlp. */
 ls_unit *ls_lm_last_of(const ls_model *m, int layer);
 /* The table entry of the matrix that is one where a model ties them: of the embedding, of the head. */

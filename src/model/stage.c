@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "lockstep/model.h"
+#include "model/lm.h"
 
 /* --- costs ----------------------------------------------------------------------------------- */
 
@@ -99,11 +100,7 @@ static ls_status split_by_cost(const ls_model *m, int stages, int *first)
     return st;
 }
 
-/* Whether unit i and the one before it are halves of a layer. */
-static bool is_second(const ls_model *m, int i)
-{
-    return m->cls->lm && i > 1 && i < m->units.n - 1 && m->units.item[i].number == m->units.item[i - 1].number;
-}
+static bool is_second(const ls_model *m, int i) { return m->cls->lm && ls_lm_is_second_half(m, i); }
 
 /* Where unit i begins, in halves of layers: 0 of an embedding, too. */
 static int64_t begins_at(const ls_model *m, int i)

@@ -240,7 +240,7 @@ void ls_layer_cost_with(const ls_run *r, const double *k, const ls_layer_work *w
         y * B.attention;
     const double each = layer_tensor(r, k, &at), one = r->m.experts ? layer_exchange(r, k, &at) : 0;
     const double tensor = x * each + y * each, exchange = y * one;
-    const double sockets = 2 * t > (double)r->per_node ? 1 + k[LS_K_JITTER] : 1;
+    const double sockets = t > 1 && 2 * t > (double)r->per_node ? 1 + k[LS_K_JITTER] : 1;
     const double cpu = 1e-6 * k[LS_K_LAUNCH] * sockets * (work_of->odd ? k[LS_K_ODD_LAUNCH] : 1);
     /* A layer's forward and backward; attention's backward is 2.5 times forward in one kernel. */
     const double comm = tensor + exchange;
@@ -257,7 +257,7 @@ void ls_layer_cost_with(const ls_run *r, const double *k, const ls_layer_work *w
     o->products = products, o->attention = att, o->tensor = tensor, o->exchange = exchange;
     if (r->paired) { /* the exchanges of both hide behind what the other 112 of 132 processors compute */
         const double slower = 132.0 / 112;
-        o->fwd *= slower, o->bwd *= slower, o->products *= slower, o->attention *= slower;
+        o->fwd *= slower, o->bwd *= slower, o->again *= slower, o->products *= slower, o->attention *= slower;
         o->exchange = fmax(0, exchange - (o->fwd + o->bwd) / 2);
     }
 }

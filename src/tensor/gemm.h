@@ -2,8 +2,9 @@
  *
  * Small products run on the project's own tiles (gemm_tile.h), because a call
  * into a library costs as much as the product; large ones go to the library
- * the build found: oneDNN (gemm_dnnl.c) or a BLAS (gemm_blas.c), but for one row
- * times a transposed matrix, which only reads memory (gemm_row.c). Who multiplies
+ * the build found: oneDNN (gemm_dnnl.c) or a BLAS (gemm_blas.c). Two kinds mostly
+ * wait for memory, and have code of their own: one row times a transposed matrix
+ * (gemm_row.c), and few tokens with a large weight (gemm_few.h). Who multiplies
  * depends on shape, types and CPU, and never on an address, so the same product
  * gives the same bits every time. Large products take all threads that the process
  * gives the team, small ones that of the caller; the bits do not depend on their
@@ -49,8 +50,8 @@ ls_status ls_gemm_run(ls_gemm *g, const ls_gemm_call *call);
 bool ls_gemm_prepares(const ls_gemm_call *call);
 
 /* A weight that many products read can be put into the order that the library likes best. Room for it that is
- * always enough (it follows from the shape alone); 0 where nothing would be gained: small products, a single row, a
- * transposed A, a library that does not do it. */
+ * always enough (it follows from the shape and the processor); 0 where nothing would be gained: small products, a single
+ * row, few tokens, a transposed A, a library that does not do it. */
 size_t ls_gemm_packed_bytes(const ls_gemm_call *call);
 /* Fills `to` (64-byte aligned, ls_gemm_packed_bytes) from call->b. *done false: the library likes B as it is. Sums of
  * the product may be taken in another order than from B as it is, so the two agree to rounding. */

@@ -23,7 +23,8 @@
 #define MOST_NR     32
 #define MOST_ROWS   12
 #define MOST_TOKENS 256 /* in panels at a time */
-#define AHEAD       1   /* tiles of dw: one takes as long as memory does */
+#define AHEAD       1   /* tiles of dw: while one is computed, memory brings the next */
+#define LEAST_N     (4 * GROUP) /* outputs: fewer are too few parts for threads */
 #define PACK_DEEP   512 /* elements of a token that a thread brings into a panel at a time */
 
 struct ls_gemm_few {
@@ -155,25 +156,23 @@ static void run_tiles(const walk *w, const ls_few_tile *common, int64_t block, i
     }
 }
 
-/* y. The rows of the tile that comes next are asked for. */
+/* y: a unit is a group and a block of tokens. The rows of the tile that comes next are asked for. */
 static void outputs(void *arg, int64_t i)
 {
     const walk *w = arg;
     const ls_gemm_call *c = w->c;
-    const int64_t end = ls_part_begin(w->units, w->pieces, i + 1);
+    const int64_t end = ls_part_begin(w->units, w->pieces, i + 1), blocks = parts_of(w->tokens, w->by->block);
     _Alignas(64) float sum[GROUP * MOST_BLOCK];
-    for (int64_t g = ls_part_begin(w->units, w->pieces, i); g < end; g++) {
-        const int64_t j = g * GROUP, n = less(GROUP, c->n - j);
+    for (int64_t u = ls_part_begin(w->units, w->pieces, i); u < end; u++) {
+        const int64_t b = u % blocks, j = u / blocks * GROUP, n = less(GROUP, c->n - j);
         const float *first = (const float *)c->b + j * c->k;
         const ls_few_tile t = {
             .w = first, .stride = c->k, .k = c->k, .tokens = w->panel, .sum = sum,
             .ahead_row = c->k, .ahead_step = LINE,
         };
         const next ahead = { first + less(LS_FEW_ROWS, n) * c->k, LS_FEW_ROWS * c->k, (c->n - j) / LS_FEW_ROWS - 1 };
-        for (int64_t b = 0; b * w->by->block < w->tokens; b++) {
-            run_tiles(w, &t, b, n, &ahead);
-            store(w, b, j, n, sum);
-        }
+        run_tiles(w, &t, b, n, &ahead);
+        store(w, b, j, n, sum);
     }
 }
 
@@ -224,7 +223,7 @@ static ls_status along(ls_gemm_few *f, walk *w)
         w->tokens = less(most, c->m - w->first);
         ls_threads_for(ls_threads_pay(2 * w->tokens * c->k * (int64_t)sizeof(float)),
                        panels_of(w) * parts_of(c->k, PACK_DEEP), pack_tokens, w);
-        if (c->trans_b) share(w, parts_of(c->n, GROUP), 4, outputs);
+        if (c->trans_b) share(w, parts_of(c->n, GROUP) * parts_of(w->tokens, w->by->block), 4, outputs);
         else share(w, parts_of(c->n, GROUP), 1, inputs); /* long rows are read faster than short ones */
     }
     return LS_OK;
@@ -316,7 +315,7 @@ bool ls_gemm_few_takes(const ls_gemm_call *c)
     if (!ls_gemm_few_can(c)) return false;
     const ls_few_kernel *by = best();
     if (c->trans_a) return c->k <= by->most_dw;
-    return c->m > 16 && c->m <= (c->trans_b ? by->most_y : by->most_dx);
+    return c->m > 16 && c->m <= (c->trans_b ? by->most_y : by->most_dx) && c->n >= LEAST_N;
 }
 
 ls_status ls_gemm_few_run(ls_gemm_few *f, const ls_gemm_call *call)

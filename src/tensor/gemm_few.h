@@ -1,15 +1,15 @@
 /* gemm_few.h -- products of few tokens with large weights, of float.
  *
- * With 64 tokens a product reads or adds to each weight's element for 64 multiply-adds only, so what counts is that
- * weights come from memory in time. These walks read each of them once, in the order in which they lie or asked for
- * ahead (prefetched), and never copy them; what is copied into the order of the kernels are the tokens.
+ * With 64 tokens, each element of a weight takes part in 64 multiply-adds. So few of them take no longer than memory
+ * needs to bring the element, unless it was asked for ahead of time (prefetched). These products therefore read weights
+ * in the order in which they lie, ask for the next ones meanwhile, and copy none of them. Only tokens are copied.
  *
  *     y  = x w^T      tokens [M, K], weights [N, K]     M: the tokens
  *     dx = dy w       tokens [M, K], weights [K, N]
  *     dw = dy^T x     tokens [K, M] and [K, N]          K: the tokens; the weights' gradient is C
  *
- * In the first two a vector holds the same element of several tokens. Each element of C is a sum over ascending k, of
- * blocks of FEW_DEEP terms where it is dw; so bits follow from the shape alone, whatever the number of threads.
+ * In the first two a vector holds the same element of several tokens. Each element of C is a sum over ascending k; of
+ * dw it is a sum of sums of at most 128 terms each. Bits follow from the shape alone, whatever the number of threads.
  */
 #ifndef LS_TENSOR_GEMM_FEW_H
 #define LS_TENSOR_GEMM_FEW_H

@@ -153,8 +153,8 @@ static void announce(ls_trainer *t)
     announce_attention(t);
     announce_memory(t);
     if (strcmp(c->train.pack_weights, "always") == 0 && t->plan.packed == 0)
-        ls_say("packed weights: none. train.pack_weights is always, but on this processor the library packs no weight of this "
-               "model in %s", c->train.dtype);
+        ls_say("packed weights: none. train.pack_weights is always, but on this processor no product of this model in %s "
+               "gains by it: the library packs none, or products of few tokens read weights as they lie", c->train.dtype);
     if (*t->fit.said) ls_say("%s", t->fit.said);
     ls_say("peak: %s", t->watch.peak.text);
     if (announce_experts(t) < 0) ls_log(LS_LOG_WARN, "%s", ls_last_error());

@@ -20,7 +20,7 @@
 #define ENOUGH_NS   500000000u /* of steps that are timed, */
 #define FEW_STEPS   3          /* and of so many long steps */
 #define LONG_NS     1500000000u
-#define SMALL_RATE  1e-20      /* values of a mirror are wrong: parameters that followed them would drift, to denormal numbers */
+#define SMALL_RATE  1e-20      /* a mirror's gradients are wrong: with more, they would drive parameters to denormal numbers */
 #define MOST_MIRRORS 64        /* at the same time */
 #define MOST_TAKEN  (1 << 20)  /* steps: more than the limits of time allow */
 #define ASLEEP      0.2 /* an operation that computes for a smaller part of its time waits for a clock */
@@ -37,7 +37,7 @@ typedef struct listener {
     sample *of;       /* owned: [cap][MOST_STEPS] */
     int cap, step;    /* step: that is timed */
     uint64_t long_ns; /* of all steps: then no other one begins */
-    int64_t run_steps; /* of the run that is to come */
+    int64_t run_steps; /* of the run that is to come; 0: whole epochs, which last */
     double crowd;     /* ranks per core */
     const ls_world *w; /* of a mirror: what it does for others is not counted */
     clock_pair last;  /* when the newest operation ended, or the pass began; without what was done for others */
@@ -49,8 +49,8 @@ typedef struct listener {
     ls_status st;
 } listener;
 
-/* Processor time is that of the rank's thread, or of a whole process that is one rank with several threads. Without
- * what a mirror did in place of other ranks. */
+/* Processor time is that of the rank's thread, or of the whole process where the rank has several threads: then no other
+ * rank is timed at the same time. Without what a mirror did in place of other ranks. */
 static clock_pair now(const listener *x)
 {
     const ls_env *env = ls_env_get();
@@ -173,7 +173,7 @@ static ls_status time_step(ls_trainer *t, listener *x)
 /* Since `begin`, and within the part of the run that they are, by the clock of the newest step. */
 static bool is_warm(const listener *x, uint64_t begin)
 {
-    const double part = 1e9 * x->step_of[0].wall_s * (double)x->run_steps / WARM_PART;
+    const double part = x->run_steps > 0 ? 1e9 * x->step_of[0].wall_s * (double)x->run_steps / WARM_PART : WARM_NS;
     return (double)(ls_env_get()->mono_ns() - begin) >= fmin(WARM_NS, part);
 }
 
@@ -449,8 +449,23 @@ static ls_status mirror_rank(ls_world *threads, void *arg)
     return st;
 }
 
+/* So many ranks, as many of each stage as of the others. */
+static void take_ranks(mirrors *all, const ls_plan *p)
+{
+    int n = 0, taken[MOST_MIRRORS] = { 0 };
+    const int stages = p->size[LS_AXIS_PP];
+    for (int r = 0; r < all->ranks && n < all->n; r++) {
+        int stage, of;
+        ls_mesh_place(p->size, p->order, r, LS_ALONG(LS_AXIS_PP), &stage, &of);
+        if (taken[stage] == all->n / stages + (stage < all->n % stages)) continue;
+        taken[stage]++;
+        all->rank[n++] = r;
+    }
+    all->n = n;
+}
+
 /* Ranks that share cores are timed together, as they run: each takes its turn, and finds in the caches what the others
- * left. Else one of each stage, one after another. Ranks are taken evenly from all nodes: all stages are there. */
+ * left. Else one of each stage, one after another. */
 static ls_status choose(mirrors *all, const ls_plan *p, int here, bool crowded)
 {
     const int stages = p->size[LS_AXIS_PP];
@@ -459,9 +474,7 @@ static ls_status choose(mirrors *all, const ls_plan *p, int here, bool crowded)
     if (all->n < stages || stages > MOST_MIRRORS || (crowded && here > MOST_MIRRORS))
         return ls_fail(LS_UNSUPPORTED, "%d ranks on this machine in %d stages: at most %d are timed together, at least one of "
                        "each stage", here, stages, MOST_MIRRORS);
-    for (int i = 0; i < all->n; i++)
-        all->rank[i] = crowded ? (int)((int64_t)i * all->ranks / all->n)
-                               : ls_mesh_at(p->size, p->order, 0, LS_ALONG(LS_AXIS_PP), i);
+    take_ranks(all, p);
     all->x = calloc((size_t)all->n, sizeof *all->x);
     all->m = calloc((size_t)all->n, sizeof *all->m);
     return all->x && all->m ? LS_OK : ls_fail(LS_NO_MEMORY, "the times of %d ranks", all->n);
@@ -538,7 +551,8 @@ ls_status ls_measure_stages(const ls_train_config *c, int ranks, int here, doubl
 {
     const uint64_t begin = ls_env_get()->mono_ns();
     const int level = ls_context_get()->log_level;
-    const double crowd = here * ls_team_planned(here) / cores;
+    const int threads = ls_team_planned(here);
+    const double crowd = threads > 1 ? 1 : here / cores; /* several threads of a rank are timed by the clock, so alone */
     ls_train_config mine;
     ls_plan p;
     only_steps(c, &mine);

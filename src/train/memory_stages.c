@@ -8,7 +8,8 @@
 #include "train/memory.h"
 #include "train/parallelize.h"
 
-#define MIB 1048576.0
+#define MIB        1048576.0
+#define MOST_PLANS 512 /* dry runs of a rank, each of which takes milliseconds */
 
 /* A rank's need follows from the units of its own stages alone, so each such set is planned once. */
 typedef struct known {
@@ -77,6 +78,11 @@ static ls_status need_of_rank(fitting *f, const int *first, int rank, size_t *by
     const known *k = find(f, rank, bounds, chunks);
     if (k) {
         *bytes = k->bytes;
+        free(bounds);
+        return LS_OK;
+    }
+    if (f->n == MOST_PLANS) { /* the search ends: no cut that it has not planned fits */
+        *bytes = SIZE_MAX;
         free(bounds);
         return LS_OK;
     }

@@ -1,8 +1,8 @@
 /* memory_stages.h -- pipeline stages that fit memory.limit.
  *
- * A model is cut into stages where the replayed step is shortest. The stages of that cut may need more
- * memory than others: those of equal cost, for example. If memory.limit is set and the shortest cut does not fit, a
- * run takes the fastest of the cuts of whole layers that fit.
+ * A model is cut into stages where the replayed step is shortest. Its ranks may need more memory than those of another
+ * cut, for example of stages that cost the same. If memory.limit is set and the fastest cut does not fit, a run takes
+ * the fastest of the cuts of whole layers that fit. After 512 dry runs no others are tried.
  */
 #ifndef LS_TRAIN_MEMORY_STAGES_H
 #define LS_TRAIN_MEMORY_STAGES_H

@@ -204,9 +204,9 @@ static ls_status cut(const ls_plan *p, const ls_model_config *mc, int *first, ls
     ls_place one = deciding_place(place);
     ls_status st = ls_model_create_at(mc, &one, &layers);
     memset(one.halved, 0xff, sizeof one.halved);
-    if (st == LS_OK) st = ls_model_create_at(mc, &one, &halved);
-    if (st == LS_OK) st = cut_halves(p, layers, halved, first);
-    if (st == LS_OK) ls_model_to_layers(halved, ls_plan_stages(p), first, place);
+    if (st == LS_OK && layers->cls->lm) st = ls_model_create_at(mc, &one, &halved);
+    if (st == LS_OK) st = cut_halves(p, layers, halved ? halved : layers, first);
+    if (st == LS_OK) ls_model_to_layers(halved ? halved : layers, ls_plan_stages(p), first, place);
     ls_model_destroy(halved);
     ls_model_destroy(layers);
     return st;
