@@ -6,7 +6,8 @@
  *                                     which gemm_dnnl.c chooses
  *   build/bench/bench_gemm few [M]    four layers of GPT-2, one after another, so that weights come from memory (M
  *                                     tokens; all of 24 to 1024): the library beside the walks of gemm_few.c. Where the
- *                                     library overtakes is where ls_gemm_few_takes ends
+ *                                     library overtakes is where ls_gemm_few_takes ends. With the name of a kernel
+ *                                     (avx2) after M, by that one
  *
  * with OMP_NUM_THREADS=1 and 2. Figures are comparable within a run only.
  */
@@ -203,13 +204,15 @@ static double few_gflops(ls_gemm_library *l, ls_gemm_few *f, int what, int64_t M
     return flops / (double)(now_ns() - t0);
 }
 
-static int few(int64_t only)
+static int few(int64_t only, const char *kernel)
 {
     static const int64_t tokens[] = { 24, 32, 48, 64, 80, 96, 128, 256, 384, 512, FEW_MOST };
     float *x = filled(FEW_MOST * 3072), *y = filled(FEW_MOST * 3072), *w[LAYERS][WEIGHTS];
     ls_gemm_library *l;
     ls_gemm_few *f;
     if (ls_gemm_library_open(&l) < 0 || ls_gemm_few_create(&f) < 0) return 1;
+    for (int i = 0; kernel && ls_few_kernels[i]; i++)
+        if (strcmp(ls_few_kernels[i]->tile->name, kernel) == 0) ls_gemm_few_use(f, ls_few_kernels[i]);
     for (int i = 0; i < LAYERS * WEIGHTS; i++)
         w[i / WEIGHTS][i % WEIGHTS] = filled(weight_of[i % WEIGHTS].I * weight_of[i % WEIGHTS].O);
     printf("%6s", "M");
@@ -241,7 +244,7 @@ static int few(int64_t only)
 
 int main(int argc, char **argv)
 {
-    if (argc > 1 && strcmp(argv[1], "few") == 0) return few(argc > 2 ? atoll(argv[2]) : 0);
+    if (argc > 1 && strcmp(argv[1], "few") == 0) return few(argc > 2 ? atoll(argv[2]) : 0, argc > 3 ? argv[3] : NULL);
     if (argc > 1 && strcmp(argv[1], "gpt") == 0) return gpt(argc > 2 ? atoll(argv[2]) : 0);
     return small();
 }

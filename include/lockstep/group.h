@@ -217,8 +217,8 @@ typedef struct ls_mirror_opts {
 /* Such a rank whose memory is there, so that it computes: to time what it does, without the other ranks. A collective
  * returns at once, as if every other rank had given what this one gives: all_gather copies this rank's part to the
  * others', all_reduce and reduce leave its values, all_to_all its own; gather, scatter and broadcast write nothing.
- * Messages from another rank bring numbers of about 1/4 to 1/2. The values are therefore wrong; sizes and order are those of a real rank. Nothing is
- * recorded. Otherwise as ls_world_dry. */
+ * Messages from another rank bring numbers of about 1/4 to 1/2. The values are therefore wrong; sizes and order are
+ * those of a real rank. Nothing is recorded. Otherwise as ls_world_dry. */
 ls_status ls_world_mirror(int rank, int size, const int *node, const ls_world_opts *opts, const ls_mirror_opts *mirror,
                           ls_world **out);
 

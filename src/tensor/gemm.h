@@ -50,8 +50,8 @@ ls_status ls_gemm_run(ls_gemm *g, const ls_gemm_call *call);
 bool ls_gemm_prepares(const ls_gemm_call *call);
 
 /* A weight that many products read can be put into the order that the library likes best. Room for it that is
- * always enough (it follows from the shape and the processor); 0 where nothing would be gained: small products, a single
- * row, few tokens, a transposed A, a library that does not do it. */
+ * always enough (it follows from shape and processor); 0 where nothing would be gained: small products, a single row,
+ * few tokens, a transposed A, a library that does not do it. */
 size_t ls_gemm_packed_bytes(const ls_gemm_call *call);
 /* Fills `to` (64-byte aligned, ls_gemm_packed_bytes) from call->b. *done false: the library likes B as it is. Sums of
  * the product may be taken in another order than from B as it is, so the two agree to rounding. */

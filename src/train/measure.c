@@ -49,8 +49,8 @@ typedef struct listener {
     ls_status st;
 } listener;
 
-/* Processor time is that of the rank's thread, or of the whole process where the rank has several threads: then no other
- * rank is timed at the same time. Without what a mirror did in place of other ranks. */
+/* Processor time is that of the rank's thread, or of the whole process where the rank has several threads: then no
+ * other rank is timed at the same time. Without what a mirror did in place of other ranks. */
 static clock_pair now(const listener *x)
 {
     const ls_env *env = ls_env_get();
@@ -552,7 +552,7 @@ ls_status ls_measure_stages(const ls_train_config *c, int ranks, int here, doubl
     const uint64_t begin = ls_env_get()->mono_ns();
     const int level = ls_context_get()->log_level;
     const int threads = ls_team_planned(here);
-    const double crowd = threads > 1 ? 1 : here / cores; /* several threads of a rank are timed by the clock, so alone */
+    const double crowd = threads > 1 ? 1 : here / cores; /* several threads are timed by the clock, so alone */
     ls_train_config mine;
     ls_plan p;
     only_steps(c, &mine);
