@@ -223,18 +223,20 @@ static void few_tokens_have_the_bits_of_tiles(void **state)
     ls_gemm_destroy(g);
 }
 
-/* The same product, until the number of tokens is too large for it. */
+/* The same product, but for too many tokens, or with too few outputs for threads. */
 static void few_tokens_are_taken_up_to_a_limit(void **state)
 {
     (void)state;
     const ls_gemm_call y = { .m = 64, .n = 768, .k = 768, .trans_b = true };
-    ls_gemm_call many = y, one = y, bf16 = y;
+    ls_gemm_call many = y, one = y, bf16 = y, narrow = y;
     many.m = 4096;
+    narrow.n = 383;
     one.m = 1;
     bf16.in = LS_BF16;
     assert_int_equal(ls_gemm_few_takes(&y), ls_gemm_few_can(&y));
     assert_false(ls_gemm_few_takes(&many));
     assert_false(ls_gemm_few_takes(&one));
+    assert_false(ls_gemm_few_takes(&narrow));
     assert_false(ls_gemm_few_can(&bf16));
     if (ls_gemm_few_takes(&y)) assert_int_equal(ls_gemm_packed_bytes(&y), 0); /* weights are read as they lie */
 }

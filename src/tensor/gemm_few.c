@@ -5,8 +5,8 @@
  *     dx = dy w      for each FEW_DEEP rows of w, for each group of columns: the same, added to sums
  *     dw = dy^T x    for each FEW_DEEP tokens, for each few rows of dw: a tile for every nr columns
  *
- * Threads share groups, or rows of dw. Tokens are brought into panels first (gemm_tile.h's pack): element q of nr
- * tokens, then element q + 1; of dw, token q of nr columns, then token q + 1.
+ * Threads share groups (of y, also blocks of tokens), or rows of dw. Tokens are brought into panels first (gemm_tile's
+ * pack): element q of nr tokens, then element q + 1; of dw, token q of nr columns, then token q + 1.
  */
 #include "tensor/gemm_few.h"
 

@@ -81,7 +81,7 @@ static ls_status need_of_rank(fitting *f, const int *first, int rank, size_t *by
         free(bounds);
         return LS_OK;
     }
-    if (f->n == MOST_PLANS) { /* the search ends: no cut that it has not planned fits */
+    if (f->n == MOST_PLANS) { /* of further cuts it is not known whether they fit: they are not taken */
         *bytes = SIZE_MAX;
         free(bounds);
         return LS_OK;
