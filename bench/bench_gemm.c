@@ -141,18 +141,19 @@ static int gpt(int64_t only)
             float *x = filled(M * I), *w = filled(O * I), *y = filled(M * O), *bias = filled(O);
             const struct { const char *name; ls_gemm_call c; } product[] = {
                 { "forward", { .m = M, .n = O, .k = I, .trans_b = true, .a = x, .b = w, .bias = bias, .c = y } },
+                { "no bias", { .m = M, .n = O, .k = I, .trans_b = true, .a = x, .b = w, .c = y } },
                 { "dx", { .m = M, .n = I, .k = O, .a = y, .b = w, .c = x } },
                 { "dx add", { .m = M, .n = I, .k = O, .a = y, .b = w, .c = x, .add = true } },
                 { "dw", { .m = O, .n = I, .k = M, .trans_a = true, .a = y, .b = x, .c = w } },
                 { "dw add", { .m = O, .n = I, .k = M, .trans_a = true, .a = y, .b = x, .c = w, .add = true } },
             };
-            for (int p = 0; p < 5; p++) {
+            for (int p = 0; p < 6; p++) {
                 printf("%6lld %6lld %6lld %-8s %-8s", (long long)M, (long long)I, (long long)O, layer[i].name,
                        product[p].name);
                 for (int half = 0; half < 2; half++) {
                     ls_gemm_call c = product[p].c;
                     if (half) c.in = LS_BF16;
-                    if (half && p < 3 && i != 4) c.out = LS_BF16; /* the head's stay float */
+                    if (half && p < 4 && i != 4) c.out = LS_BF16; /* the head's stay float */
                     printf(" |");
                     for (int way = 0; ls_gemm_library_way(way); way++) {
                         ls_gemm_library_force(l, way);

@@ -431,7 +431,7 @@ static void products_in_pieces_equal_the_plain_loop(void **state)
     static const struct { int64_t m, n, k; } size[] = {
         { 1700, 900, 20 }, { 1536, 300, 30 }, { 800, 1024, 20 }, { 500, 90, 300 }, { 100, 1500, 64 },
         { 540, 530, 2100 }, /* with A transposed: split-K, with AVX2 */
-        { 128, 1024, 300 }, { 100, 4096, 40 },
+        { 128, 1024, 300 }, { 100, 4096, 40 }, { 1020, 1024, 20 },
     };
     ls_gemm *g;
     ls_gemm_library *l;
@@ -466,7 +466,7 @@ static void products_in_pieces_equal_the_plain_loop(void **state)
 static const struct { int64_t m, n, k; } threaded[] = {
     { 256, 768, 768 }, { 64, 2304, 768 }, { 1, 5000, 768 },  { 1, 1152, 4096 }, { 33, 200, 4096 },
     { 384, 384, 2048 }, { 800, 96, 1000 }, { 768, 200, 256 }, { 1536, 520, 64 },
-    { 560, 530, 2100 }, { 128, 2048, 200 },
+    { 560, 530, 2100 }, { 128, 2048, 200 }, { 1020, 1024, 20 },
 };
 #define THREADED (sizeof threaded / sizeof *threaded)
 

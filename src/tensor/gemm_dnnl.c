@@ -97,10 +97,15 @@ void ls_gemm_library_close(ls_gemm_library *l)
 static bool can(ls_dnnl_way w, const ls_gemm_call *c) { return w == LS_DNNL_MATMUL || c->in == LS_F32; }
 bool ls_gemm_library_can(int i, const ls_gemm_call *c) { return can((ls_dnnl_way)i, c); }
 
-/* SGEMM is 1.0 to 1.2 times as fast as a matmul of floats where B is not transposed (bench_gemm), and has no bias. */
+#define SGEMM_ROWS 512 /* of C, from which on SGEMM is faster where B is transposed */
+
+/* SGEMM is 1.0 to 1.2 times as fast as a matmul of floats where B is not transposed, and where it is, and rows are many,
+ * 1.02 to 1.1 times with AVX-512 (bench_gemm gpt). It has no bias. */
 static ls_dnnl_way usual(const ls_gemm_call *c)
 {
-    return c->packed || c->in == LS_BF16 || c->bias || c->trans_b ? LS_DNNL_MATMUL : LS_DNNL_SGEMM;
+    if (c->packed || c->in == LS_BF16 || c->bias) return LS_DNNL_MATMUL;
+    if (!c->trans_b) return LS_DNNL_SGEMM;
+    return c->m > SGEMM_ROWS && has(dnnl_cpu_isa_avx512_core) ? LS_DNNL_SGEMM : LS_DNNL_MATMUL;
 }
 
 static ls_dnnl_way choose(const ls_gemm_library *l, const ls_gemm_call *c)

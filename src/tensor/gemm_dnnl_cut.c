@@ -46,7 +46,7 @@ static bool is_packed(int64_t m, int64_t n) { return is_large(m, n, PACKS_AVX512
 
 #define PACKED_ROW 1024
 #define COPY_PAYS 1536   /* rows of C: the copy of B is then 4 % of the product or less */
-#define FAST_ROWS 768    /* of a piece */
+#define FAST_ROWS 768    /* or columns, of a piece */
 #define FEWEST_ROWS 192  /* of four pieces */
 
 /* Not packed, and yet the rows of A lie such that the cache has room for few of them. */
@@ -55,13 +55,17 @@ static bool is_slow(const ls_gemm_call *c, dnnl_cpu_isa_t isa)
     return has(isa, dnnl_cpu_isa_avx512_core) && c->m % 256 == 0 && c->n >= 256;
 }
 
+/* The longer side of C is cut: each piece packs the operand of the other side once more. Columns only where the rows of B
+ * are as they should be. */
 static ls_dnnl_cut cut_packed(const ls_gemm_call *c)
 {
-    int pieces = c->m / 4 >= FEWEST_ROWS ? 4 : c->m / 2 >= FEWEST_ROWS ? 2 : 1;
-    while (pieces < LS_DNNL_MOST_PIECES && c->m / (2 * pieces) >= FAST_ROWS) pieces *= 2;
-    ls_dnnl_cut at = in_pieces(c, pieces, false);
-    const bool as_it_is = c->n % PACKED_ROW == 0 || is_packed(at.rows, c->n);
-    if (at.pieces > 1 && !as_it_is) at.b_row = (c->n + PACKED_ROW - 1) / PACKED_ROW * PACKED_ROW;
+    const bool as_they_are = c->n % PACKED_ROW == 0, across = as_they_are && c->n > c->m;
+    const int64_t side = across ? c->n : c->m;
+    int pieces = side / 4 >= FEWEST_ROWS ? 4 : side / 2 >= FEWEST_ROWS ? 2 : 1;
+    while (pieces < LS_DNNL_MOST_PIECES && side / (2 * pieces) >= FAST_ROWS) pieces *= 2;
+    ls_dnnl_cut at = in_pieces(c, pieces, across);
+    if (at.pieces > 1 && !as_they_are && !is_packed(at.rows, c->n))
+        at.b_row = (c->n + PACKED_ROW - 1) / PACKED_ROW * PACKED_ROW;
     return at;
 }
 
