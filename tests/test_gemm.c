@@ -463,6 +463,29 @@ static void products_in_pieces_equal_the_plain_loop(void **state)
     ls_gemm_destroy(g);
 }
 
+/* C begins with the bias, and sums are added. */
+static void a_bias_of_many_rows_is_added_once(void **state)
+{
+    (void)state;
+    ls_gemm_library *l;
+    assert_int_equal(ls_gemm_library_open(&l), LS_OK);
+    for (int add = 0; add < 2; add++) {
+        ls_gemm_call p = { .m = 513, .n = 800, .k = 768, .trans_b = true, .add = add };
+        matrices m = make(&p, integer);
+        p.a = m.a;
+        p.b = m.b;
+        p.c = m.c;
+        p.bias = m.bias;
+        reference(&p, &m);
+        assert_int_equal(ls_gemm_library_run(l, &p), LS_OK);
+        for (int64_t i = 0; i < m.nc + SLACK; i++)
+            if (m.c[i] != m.want[i])
+                fail_msg("add %d: C[%lld] = %g, want %g", add, (long long)i, (double)m.c[i], (double)m.want[i]);
+        drop(&m);
+    }
+    ls_gemm_library_close(l);
+}
+
 static const struct { int64_t m, n, k; } threaded[] = {
     { 256, 768, 768 }, { 64, 2304, 768 }, { 1, 5000, 768 },  { 1, 1152, 4096 }, { 33, 200, 4096 },
     { 384, 384, 2048 }, { 800, 96, 1000 }, { 768, 200, 256 }, { 1536, 520, 64 },
@@ -729,6 +752,7 @@ int main(void)
         cmocka_unit_test(bf16_sums_are_in_float),
         cmocka_unit_test(every_way_of_the_library_equals_the_plain_loop),
         cmocka_unit_test(products_in_pieces_equal_the_plain_loop),
+        cmocka_unit_test(a_bias_of_many_rows_is_added_once),
         cmocka_unit_test(bits_do_not_depend_on_the_number_of_threads),
         cmocka_unit_test(packed_weights_equal_the_plain_loop),
         cmocka_unit_test(one_row_equals_the_plain_loop),
