@@ -37,7 +37,7 @@ typedef struct seen {
 typedef struct how {
     bool tokens, drop_last;
     const char *shuffle, *seed, *micro, *workers;
-    int size;
+    int size, inner;
     int64_t first, steps; /* of the run that are looked at; steps 0: two epochs */
 } how;
 
@@ -104,56 +104,63 @@ static size_t take_step(ls_feed *f, int64_t step, int64_t *place, size_t room)
     return n;
 }
 
+typedef struct opened {
+    ls_train_config c;
+    ls_opts *o;
+    ls_feed feed;
+} opened;
+
+static void open_feed(const how *h, int rank, opened *to)
+{
+    const char *const flags[] = { "data.name", h->tokens ? "tokens" : "synthetic", "data.path", h->tokens ? folder : "",
+                                  "model.name", h->tokens ? "gpt2" : "mlp", "model.dims", "3,4", "model.vocab_size", "414",
+                                  "model.seq_len", "4", "model.n_layer", "1", "model.n_head", "1", "model.d_model", "4",
+                                  "data.shuffle", h->shuffle, "data.drop_last", h->drop_last ? "true" : "false",
+                                  "train.seed", h->seed ? h->seed : "0", "data.workers", h->workers ? h->workers : "0" };
+    ls_source source = { 0 };
+    ls_model_config mc;
+    ls_feed *f = &to->feed;
+    assert_int_equal(ls_opts_create(ls_train_opts, ls_train_nopts, &to->c, &to->o), LS_OK);
+    for (size_t i = 0; i < COUNT(flags); i += 2)
+        if (ls_opts_set(to->o, flags[i], flags[i + 1], "flag") < 0) fail_msg("%s", ls_last_error());
+    if (ls_train_model(&to->c, &source, &mc) < 0) fail_msg("%s", ls_last_error());
+    *f = (ls_feed){ .rank = rank, .size = h->size, .local = (size_t)(GLOBAL / h->size), .inner = h->inner };
+    f->micro = h->micro ? (size_t)atoi(h->micro) : f->local;
+    to->c.train.global_batch = GLOBAL;
+    if (ls_feed_open(f, &to->c, &mc, &source) < 0) fail_msg("%s", ls_last_error());
+    ls_source_free(&source);
+    if (h->tokens) return;
+    assert_int_equal(f->train.n, SAMPLES);
+    f->train.x = numbered; /* its owner frees what stood here */
+}
+
+static void close_feed(opened *o)
+{
+    ls_feed_close(&o->feed);
+    ls_opts_destroy(o->o);
+}
+
 static seen *look(const how *h)
 {
     seen *s = calloc(1, sizeof *s);
-    ls_train_config c[MOST_RANKS];
-    ls_opts *o[MOST_RANKS];
-    ls_feed feed[MOST_RANKS] = { 0 };
-    ls_source source = { 0 };
-    ls_model_config mc;
+    opened rank[MOST_RANKS];
     assert_non_null(s);
-    for (int r = 0; r < h->size; r++) {
-        const char *const flags[] = { "data.name", h->tokens ? "tokens" : "synthetic", "data.path", h->tokens ? folder : "",
-                                      "model.name", h->tokens ? "gpt2" : "mlp", "model.dims", "3,4", "model.vocab_size", "414",
-                                      "model.seq_len", "4", "model.n_layer", "1", "model.n_head", "1", "model.d_model", "4",
-                                      "data.shuffle", h->shuffle, "data.drop_last", h->drop_last ? "true" : "false",
-                                      "train.seed", h->seed ? h->seed : "0", "data.workers", h->workers ? h->workers : "0" };
-        assert_int_equal(ls_opts_create(ls_train_opts, ls_train_nopts, &c[r], &o[r]), LS_OK);
-        for (size_t i = 0; i < COUNT(flags); i += 2)
-            if (ls_opts_set(o[r], flags[i], flags[i + 1], "flag") < 0) fail_msg("%s", ls_last_error());
-        if (ls_train_model(&c[r], &source, &mc) < 0) fail_msg("%s", ls_last_error());
-        ls_feed *f = &feed[r];
-        f->rank = r;
-        f->size = h->size;
-        f->local = (size_t)(GLOBAL / h->size);
-        f->micro = h->micro ? (size_t)atoi(h->micro) : f->local;
-        c[r].train.global_batch = GLOBAL;
-        if (ls_feed_open(f, &c[r], &mc, &source) < 0) fail_msg("%s", ls_last_error());
-        ls_source_free(&source);
-        if (!h->tokens) {
-            assert_int_equal(f->train.n, SAMPLES);
-            f->train.x = numbered; /* its owner frees what stood here */
-        }
-    }
-    s->steps_per_epoch = feed[0].steps_per_epoch;
+    for (int r = 0; r < h->size; r++) open_feed(h, r, &rank[r]);
+    s->steps_per_epoch = rank[0].feed.steps_per_epoch;
     const int64_t steps = h->steps ? h->steps : 2 * s->steps_per_epoch;
     assert_true(steps <= (int64_t)COUNT(s->step_end));
     for (int64_t k = 0; k < steps; k++) {
         int64_t place[GLOBAL];
         size_t n = 0;
         for (int i = 0; i < GLOBAL; i++) place[i] = -1;
-        for (int r = 0; r < h->size; r++) n += take_step(&feed[r], h->first + k, place, GLOBAL);
+        for (int r = 0; r < h->size; r++) n += take_step(&rank[r].feed, h->first + k, place, GLOBAL);
         for (size_t i = 0; i < n; i++) { /* without a gap: dropout's numbers follow from the place */
             assert_true(place[i] >= 0 && s->n < MOST);
             s->at[s->n++] = place[i];
         }
         s->step_end[k] = s->n;
     }
-    for (int r = 0; r < h->size; r++) {
-        ls_feed_close(&feed[r]);
-        ls_opts_destroy(o[r]);
-    }
+    for (int r = 0; r < h->size; r++) close_feed(&rank[r]);
     return s;
 }
 
@@ -273,6 +280,44 @@ static void every_sample_comes_once_an_epoch(void **state)
     }
 }
 
+/* With train.numerics invariant every step has as many samples, of which the rest of an epoch counts: 1,000 are 83 steps
+ * of 12 and 4 more, which end inside a micro-batch of 3. */
+static void the_rest_of_an_epoch_counts_once(void **state)
+{
+    (void)state;
+    for (int size = 1; size <= MOST_RANKS; size *= 2)
+        for (int inner = 1; inner <= size; inner *= 2) {
+            const how h = { .shuffle = "false", .micro = "3", .size = size, .inner = inner };
+            opened rank[MOST_RANKS];
+            for (int r = 0; r < size; r++) open_feed(&h, r, &rank[r]);
+            assert_int_equal(rank[0].feed.steps_per_epoch, SAMPLES / GLOBAL + 1);
+            for (int64_t step = SAMPLES / GLOBAL - 1; step <= SAMPLES / GLOBAL; step++) {
+                const size_t want = step < SAMPLES / GLOBAL ? GLOBAL : SAMPLES % GLOBAL;
+                int times[GLOBAL] = { 0 };
+                for (int r = 0; r < size; r++) {
+                    ls_feed *f = &rank[r].feed;
+                    if (ls_feed_step(f, step) < 0) fail_msg("%s", ls_last_error());
+                    assert_int_equal(f->all, want);
+                    assert_int_equal(ls_feed_micro_batches(f), GLOBAL / 3 / size);
+                    for (size_t k = 0; k < ls_feed_micro_batches(f); k++) {
+                        const ls_rows rows = ls_feed_micro_batch(f, k);
+                        assert_true(rows.n > 0 && rows.n >= rows.counts);
+                        for (size_t b = 0; b < rows.counts; b++) {
+                            assert_true(rows.first + b < GLOBAL);
+                            times[rows.first + b]++;
+                            assert_int_equal(sample_of(&rows, b), step * GLOBAL + (int64_t)(rows.first + b));
+                        }
+                    }
+                }
+                for (size_t i = 0; i < GLOBAL; i++)
+                    if (times[i] != (i < want))
+                        fail_msg("%d ranks, inner %d: place %zu of step %d counts %d times, want %d", size, inner, i,
+                                 (int)step, times[i], i < want);
+            }
+            for (int r = 0; r < size; r++) close_feed(&rank[r]);
+        }
+}
+
 /* --- both --------------------------------------------------------------------------------------------------- */
 
 static void the_seed_decides_the_order(void **state)
@@ -338,6 +383,7 @@ int main(void)
         cmocka_unit_test(workers_feed_the_same_samples),
         cmocka_unit_test(every_window_comes_once_an_epoch),
         cmocka_unit_test(every_sample_comes_once_an_epoch),
+        cmocka_unit_test(the_rest_of_an_epoch_counts_once),
         cmocka_unit_test(the_seed_decides_the_order),
         cmocka_unit_test(a_feed_can_begin_at_any_step),
     };

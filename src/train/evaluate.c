@@ -23,16 +23,12 @@ static ls_status feed(void *arg, const ls_pipe_action *a)
 {
     evaluation *e = arg;
     ls_feed *f = &e->t->feed;
-    const size_t done = (size_t)a->micro_batch * f->test_rows, left = e->most - done;
-    const size_t step =
-        left < f->test_rows ? left : f->test_rows; /* the same on all ranks, however much is loaded here */
+    const size_t done = (size_t)a->micro_batch * f->test_rows;
     if (e->loaded == a->micro_batch) return LS_OK; /* for the chunk before */
     e->loaded = a->micro_batch;
     e->counts = done < e->part.count;
-    LS_TRY(ls_feed_test(f, e->counts ? e->part.first + done : 0, step, &e->rows));
-    if (!e->counts) e->rows.n = 1;
-    else if (e->rows.n > e->part.count - done) e->rows.n = e->part.count - done;
-    return LS_OK;
+    return e->counts ? ls_feed_test(f, e->part.first + done, e->part.count - done, &e->rows)
+                     : ls_feed_test(f, 0, 1, &e->rows);
 }
 
 static ls_status forward(void *arg, const ls_pipe_action *a, ls_pipe_data *data)

@@ -246,7 +246,7 @@ ls_rows ls_feed_micro_batch(const ls_feed *f, size_t number)
 ls_status ls_feed_test(ls_feed *f, size_t first, size_t n, ls_rows *out)
 {
     LS_TRY(f->kind->test(f, first, out));
-    if (out->n > n) out->n = n; /* the last ones may be followed by others */
+    if (out->n > n) out->n = n; /* those of the next rank, or of forwards to come, may follow */
     if (out->tokens) (void)count_labels(out->label, out->n * out->tokens, f->ignore);
     return LS_OK;
 }
