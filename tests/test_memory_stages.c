@@ -170,6 +170,30 @@ static void the_nearest_to_the_shortest_step_is_taken(void **state)
     end(&f);
 }
 
+/* 12 layers in 4 stages of 2 ranks can be cut in 286 ways, each of which is other stages on both ranks: with the dry runs
+ * that are allowed, not all of them are planned. Cuts that are not planned do not count as ones that fit. */
+static void so_many_dry_runs_and_no_more(void **state)
+{
+    (void)state;
+    static const char *const keys[] = { "model.n_layer", "12", "model.n_head", "1", "model.d_model", "8", "model.seq_len", "8",
+                                        "model.vocab_size", "64", "pipeline.schedule", "interleaved",
+                                        "pipeline.chunks", "2", NULL };
+    enum { RANKS = 2 };
+    fixture f;
+    begin(&f, keys, RANKS);
+    ls_memory_stages got;
+    f.c.memory.limit = RANKS; /* a byte each: no cut fits */
+    assert_done(ls_memory_stages_fit(&f.c, &f.mc, RANKS, &got));
+    assert_int_equal(got.planned, LS_MEMORY_STAGES_PLANS);
+    assert_int_equal(got.c.pipeline.split.n, 0);
+    assert_string_equal(got.said, "");
+
+    f.c.memory.limit = RANKS * (uint64_t)most_of(&f, RANKS, &f.c); /* the first cut fits: there is no search */
+    assert_done(ls_memory_stages_fit(&f.c, &f.mc, RANKS, &got));
+    assert_int_equal(got.planned, 0);
+    end(&f);
+}
+
 static void nothing_changes_where_nothing_is_checked(void **state)
 {
     (void)state;
@@ -192,6 +216,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(finds_a_cut_that_fits_exactly_if_there_is_one),
         cmocka_unit_test(the_nearest_to_the_shortest_step_is_taken),
+        cmocka_unit_test(so_many_dry_runs_and_no_more),
         cmocka_unit_test(nothing_changes_where_nothing_is_checked),
     };
     return cmocka_run_group_tests_name("memory_stages", tests, make_text, remove_text);

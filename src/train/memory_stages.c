@@ -8,8 +8,7 @@
 #include "train/memory.h"
 #include "train/parallelize.h"
 
-#define MIB        1048576.0
-#define MOST_PLANS 512 /* dry runs of a rank, each of which takes milliseconds */
+#define MIB 1048576.0
 
 /* A rank's need follows from the units of its own stages alone, so each such set is planned once. */
 typedef struct known {
@@ -81,7 +80,7 @@ static ls_status need_of_rank(fitting *f, const int *first, int rank, size_t *by
         free(bounds);
         return LS_OK;
     }
-    if (f->n == MOST_PLANS) { /* of further cuts it is not known whether they fit: they are not taken */
+    if (f->n == LS_MEMORY_STAGES_PLANS) { /* of further cuts it is not known whether they fit: they are not taken */
         *bytes = SIZE_MAX;
         free(bounds);
         return LS_OK;
@@ -150,6 +149,7 @@ ls_status ls_memory_stages_fit(const ls_train_config *c, const ls_model_config *
     int rank, apart[LS_AXES];
     out->c = *c;
     *out->said = '\0';
+    out->planned = 0;
     if (!c->memory.limit || !c->memory.check || c->pipeline.split.n || c->parallel.pp < 2) return LS_OK;
     LS_TRY(ls_train_plan(c, size, &p));
     const int stages = ls_plan_stages(&p);
@@ -165,6 +165,7 @@ ls_status ls_memory_stages_fit(const ls_train_config *c, const ls_model_config *
     f.number = calloc((size_t)stages, sizeof *f.number);
     const ls_status st = first && f.number ? search(&f, &p, limit, most.total, first, out)
                                            : ls_fail(LS_NO_MEMORY, "%d pipeline stages", stages);
+    out->planned = f.n;
     for (int i = 0; i < f.n; i++) free(f.plan[i].bounds);
     free(f.plan);
     free(f.number);
