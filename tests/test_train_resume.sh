@@ -161,7 +161,13 @@ claim 'other data' refused 'the data set has as many samples as when' --data.pat
 head -50 text.txt >short.txt
 "$lockstep" data prepare short.txt --out shorter --tokenizer char --val 0.1 >/dev/null
 claim 'less data' refused 'the data set has' --data.path shorter --train.steps 20
+sed p text.txt >long.txt # each line twice
+"$lockstep" data prepare long.txt --out longer --tokenizer char --val 0.1 >/dev/null
+claim 'more data' refused ' samples, and had ' --data.path longer --train.steps 20
 claim 'and nothing was written' test ! -e other
+gpt 2 --run.dir other --checkpoint.resume copy --train.steps 15 --train.sample_every 5 --train.sample_tokens 3
+claim 'what samples are drawn may change' ends_with 0
+claim 'and the run goes on' prints '^resuming step 14 of copy/checkpoints/step-00000014'
 claim 'with --eval-only' refused '--eval-only reads model.load, and checkpoint.resume copy goes on' --eval-only --model.load copy
 gpt 2 --checkpoint.resume tokens --run.dir none
 claim 'a folder without a checkpoint: 65' ends_with 65
