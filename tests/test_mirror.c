@@ -242,10 +242,30 @@ static void stages_have_the_operations_of_their_ranks(void **state)
     ls_opts_destroy(o);
 }
 
+/* What fails in a mirror says so, and does not speak of a dry world. */
+static void errors_say_that_it_is_a_mirror(void **state)
+{
+    (void)state;
+    ls_world *w;
+    ls_group *g;
+    assert_int_equal(ls_world_mirror(4, 4, NULL, NULL, NULL, &w), LS_INVALID);
+    assert_string_equal(ls_last_error(), "rank 4 of a mirror: expected 0 to 3");
+    assert_int_equal(ls_world_mirror(0, 0, NULL, NULL, NULL, &w), LS_INVALID);
+    assert_non_null(strstr(ls_last_error(), "a mirror of 0 ranks: expected 1 to "));
+    assert_int_equal(ls_world_mirror(0, 2, NULL, &(ls_world_opts){ .transport = "pigeon" }, NULL, &w), LS_BAD_CONFIG);
+    assert_non_null(strstr(ls_last_error(), "no transport of a mirror is named 'pigeon': expected one of shm, tcp, "));
+    assert_int_equal(ls_world_mirror(0, 2, NULL, NULL, NULL, &w), LS_OK);
+    assert_int_equal(ls_group_split(ls_world_group(w), 0, &g), LS_UNSUPPORTED);
+    assert_string_equal(ls_last_error(), "splitting group world in a mirror needs the colors that the other ranks give, which do not "
+                                         "exist: call ls_group_split_by");
+    ls_world_leave(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(others_give_what_this_rank_gives),
+        cmocka_unit_test(errors_say_that_it_is_a_mirror),
         cmocka_unit_test(groups_are_those_of_the_layout),
         cmocka_unit_test(a_mirror_computes_what_a_real_rank_does),
         cmocka_unit_test(stages_have_the_operations_of_their_ranks),

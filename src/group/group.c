@@ -13,6 +13,7 @@
 #include "group/run.h"
 #include "group/sign.h"
 #include "net/attach.h"
+#include "net/open.h"
 
 int ls_group_rank(const ls_group *g) { return g->rank; }
 int ls_group_size(const ls_group *g) { return g->size; }
@@ -393,8 +394,8 @@ ls_status ls_group_split_named(ls_group *parent, int color, const char *name, ls
 {
     *out = NULL;
     if (parent && parent->w->alone)
-        return ls_fail(LS_UNSUPPORTED, "splitting group %s in a dry world needs the colors that the other ranks give, which do not exist: call "
-                                       "ls_group_split_by", parent->text);
+        return ls_fail(LS_UNSUPPORTED, "splitting group %s in %s needs the colors that the other ranks give, which do not exist: call "
+                                       "ls_group_split_by", parent->text, ls_world_alone_name(parent->w->dry));
     return ls_group_split_by(parent, given_color, &color, name, out);
 }
 

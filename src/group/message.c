@@ -14,6 +14,7 @@
 #include "group/backend.h"
 #include "group/form.h"
 #include "group/mismatch.h"
+#include "net/open.h"
 
 uint64_t ls_message_sign(const ls_group *g)
 {
@@ -203,7 +204,9 @@ LS_COLD ls_status ls_messages_create(ls_group *g, ls_messages **out)
 {
     const size_t n = (size_t)g->size;
     *out = NULL;
-    if (g->w->alone) return ls_fail(LS_UNSUPPORTED, "group %s is of a world of one rank alone (dry, or a mirror), where connections cannot be made", g->text);
+    if (g->w->alone)
+        return ls_fail(LS_UNSUPPORTED, "messages over connections in group %s of %s: its other ranks do not exist", g->text,
+                       ls_world_alone_name(g->w->dry));
     ls_messages *s = *out = calloc(1, sizeof *s);
     if (s) {
         s->queue = calloc(n, sizeof *s->queue);

@@ -15,6 +15,7 @@
 #include "group/form.h"
 #include "group/run.h"
 #include "group/spans.h"
+#include "net/open.h"
 
 struct ls_record {
     bool mirrors, yields; /* a mirror's, which notes nothing */
@@ -34,7 +35,7 @@ static const ls_form form_recorded = { .name = "recorded", .about = "noted, in a
 ls_status ls_record_create(const ls_mirror_opts *mirror, ls_record **out)
 {
     *out = calloc(1, sizeof **out);
-    if (!*out) return ls_fail(LS_NO_MEMORY, "the record of a dry world");
+    if (!*out) return ls_fail(LS_NO_MEMORY, "the record of %s", ls_world_alone_name(!mirror));
     (*out)->mirrors = mirror != NULL;
     (*out)->yields = mirror && mirror->yields;
     return LS_OK;

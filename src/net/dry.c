@@ -41,21 +41,25 @@ static ls_status reserve_dry(ls_transport *t, int peer, int channel)
     return take(t->w, ls_shm_pipe_bytes());
 }
 
-static ls_status no_message(void)
+const char *ls_world_alone_name(bool dry) { return dry ? "a dry world" : "a mirror"; }
+
+static const char *name_of(const ls_world *w) { return ls_world_alone_name(w->dry); }
+
+static ls_status no_message(const ls_transport *t)
 {
-    return ls_fail(LS_UNSUPPORTED, "a dry world has no messages: the rank at the other end does not exist");
+    return ls_fail(LS_UNSUPPORTED, "%s has no messages: the rank at the other end does not exist", name_of(t->w));
 }
 
 static ls_status send_dry(ls_transport *t, int peer, int channel, const ls_msg *m, uint64_t *ticket)
 {
-    (void)t, (void)peer, (void)channel, (void)m, (void)ticket;
-    return no_message();
+    (void)peer, (void)channel, (void)m, (void)ticket;
+    return no_message(t);
 }
 
 static ls_status view_dry(ls_transport *t, int peer, int channel, ls_msg *m)
 {
-    (void)t, (void)peer, (void)channel, (void)m;
-    return no_message();
+    (void)peer, (void)channel, (void)m;
+    return no_message(t);
 }
 
 /* Hosts numbered by their lowest rank; this rank's place on its own. */
@@ -81,18 +85,18 @@ static ls_status open_transport(ls_world *w)
     char names[128];
     w->opts.transport = name;
     if (!real || !inner || inner == &ls_transport_fault || (colon && real != &ls_transport_fault))
-        return ls_fail(LS_BAD_CONFIG, "no transport of a dry world is named '%s': expected one of %s, or fault:<one of them>",
-                       name, ls_transport_names(NULL, names, sizeof names));
+        return ls_fail(LS_BAD_CONFIG, "no transport of %s is named '%s': expected one of %s, or fault:<one of them>",
+                       name_of(w), name, ls_transport_names(NULL, names, sizeof names));
     w->inner = colon ? inner : NULL;
     w->tp = calloc(1, sizeof *w->tp);
-    if (!w->tp) return ls_fail(LS_NO_MEMORY, "the transport of a dry world");
+    if (!w->tp) return ls_fail(LS_NO_MEMORY, "the transport of %s", name_of(w));
     w->tp->w = w;
     w->tp->ops = (ls_transport_ops){ .name = real->name, .close = close_dry, .send = send_dry, .view = view_dry,
                                      .reserve = reserve_dry, .is_mapped = real->is_mapped ? on_this_host : NULL };
     w->tops = &w->tp->ops;
     if (!inner->is_mapped) return LS_OK; /* no pipes; those of shm a fault's messages go through, too */
     if (!(w->tp->pipes = calloc((size_t)w->size, sizeof *w->tp->pipes)))
-        return ls_fail(LS_NO_MEMORY, "pipes to %d ranks of a dry world", w->size);
+        return ls_fail(LS_NO_MEMORY, "pipes to %d ranks of %s", w->size, name_of(w));
     return take(w, ls_shm_directory_bytes(w->size));
 }
 
@@ -110,12 +114,13 @@ static ls_status open_memory(ls_world *w)
 
 ls_status ls_world_open_alone(int rank, int size, const int *node, const ls_world_opts *opts, bool dry, ls_world **out)
 {
+    const char *kind = ls_world_alone_name(dry);
     *out = NULL;
     if (size < 1 || size > LS_WORLD_MOST_RANKS)
-        return ls_fail(LS_INVALID, "a dry world of %d ranks: expected 1 to %d", size, LS_WORLD_MOST_RANKS);
-    if (rank < 0 || rank >= size) return ls_fail(LS_INVALID, "rank %d of a dry world: expected 0 to %d", rank, size - 1);
+        return ls_fail(LS_INVALID, "%s of %d ranks: expected 1 to %d", kind, size, LS_WORLD_MOST_RANKS);
+    if (rank < 0 || rank >= size) return ls_fail(LS_INVALID, "rank %d of %s: expected 0 to %d", rank, kind, size - 1);
     ls_world *w = calloc(1, sizeof *w);
-    if (!w) return ls_fail(LS_NO_MEMORY, "a dry world");
+    if (!w) return ls_fail(LS_NO_MEMORY, "%s", kind);
     w->alone = true;
     w->dry = dry;
     w->rank = rank;

@@ -29,6 +29,7 @@ ls_status ls_world_join_failed(ls_world *w, ls_status s);
 /* dry.c: a world whose other ranks are not there; node[r] (NULL: all on one): the host of rank r. `dry`: what is
  * allocated in it has addresses, and no memory. */
 ls_status ls_world_open_alone(int rank, int size, const int *node, const ls_world_opts *opts, bool dry, ls_world **out);
+const char *ls_world_alone_name(bool dry); /* "a dry world" or "a mirror": in messages */
 
 /* rendezvous.c: a process meets the other ranks of its job: afterwards page, stores and arenas are there. */
 ls_status ls_world_rendezvous(ls_world *w, const ls_job_env *j);
