@@ -1,7 +1,7 @@
 #!/bin/bash
 # long_pipe_csv.sh -- PyTorch reads our pipeline schedules: `_load_csv` of torch.distributed.pipelining takes what `lockstep pipeline
-# --csv` prints, checks its order, derives sends and receives, and plays them without deadlock; the cells of --messages, too.
-# Needs torch 2.8 or newer (bench/peers/fetch --torch, or PYTHONPATH).
+# --csv` prints, checks its order, derives sends and receives, and plays them without deadlock; and it loads the file of
+# --messages as compute_comms. Needs a torch with WAIT_SEND actions (bench/peers/fetch --torch, or PYTHONPATH).
 #
 #   tests/long_pipe_csv.sh BUILD
 . "$(dirname "$0")/harness.sh"
@@ -35,6 +35,11 @@ def look(name, ranks, stages, micro):
     S._simulate_comms_compute(lowered, rank_of, stages)  # raises on a deadlock of the sends and receives that PyTorch derives
     ours = {k: [S._Action.from_str(c) for c in row] for k, row in enumerate(csv.reader(open(name + '.messages.csv')))}
     S._simulate_comms_compute(ours, rank_of, stages)
+    unwaited = {k: [a for a in row if 'WAIT_SEND' not in str(a)] for k, row in ours.items()}
+    assert S._add_wait_send(unwaited) == ours  # the waits are where PyTorch puts them, and it loads the file
+    comms = runtime(ranks, stages, micro)
+    comms._load_csv(name + '.messages.csv', format='compute_comms')
+    assert comms.pipeline_order_with_comms == ours
     ends = lambda acts: {str(a) for a in acts if re.search('SEND_[FB]|RECV_[FB]', str(a)) and 'WAIT' not in str(a)}
     for rank in range(ranks):  # and the same messages
         assert ends(ours[rank]) == ends(lowered[rank]), rank

@@ -98,11 +98,12 @@ static void a_file_is_a_row_per_rank(void **state)
     static const struct { const char *name; int p, m; bool messages; const char *want; } row[] = {
         { "1f1b", 2, 2, false, "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n" },
         { "1f1b", 2, 2, true,
-          "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1\n" },
-        { "zb-h1", 2, 1, true, "0F0,0SEND_F0,0RECV_B0,0I0,0W0\n1RECV_F0,1F0,1I0,1SEND_B0,1W0\n" },
+          "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0WAIT_SEND_F0,0RECV_B1,0B1,0WAIT_SEND_F1\n"
+          "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1,1WAIT_SEND_B0,1WAIT_SEND_B1\n" },
+        { "zb-h1", 2, 1, true, "0F0,0SEND_F0,0RECV_B0,0I0,0WAIT_SEND_F0,0W0\n1RECV_F0,1F0,1I0,1SEND_B0,1W0,1WAIT_SEND_B0\n" },
         { "zb-v", 2, 1, true, /* nothing travels at the turn of the V */
-          "0F0,0SEND_F0,3RECV_F0,3F0,3I0,3SEND_B0,3W0,0RECV_B0,0I0,0W0\n"
-          "1RECV_F0,1F0,2F0,2SEND_F0,2RECV_B0,2I0,2W0,1I0,1SEND_B0,1W0\n" },
+          "0F0,0SEND_F0,3RECV_F0,3F0,3I0,3SEND_B0,3W0,0RECV_B0,0I0,0WAIT_SEND_F0,0W0,3WAIT_SEND_B0\n"
+          "1RECV_F0,1F0,2F0,2SEND_F0,2RECV_B0,2I0,2WAIT_SEND_F0,2W0,1I0,1SEND_B0,1W0,1WAIT_SEND_B0\n" },
     };
     for (size_t k = 0; k < COUNT(row); k++) {
         ls_pipe_program g = program_of(row[k].name, row[k].p, 0, row[k].m);

@@ -315,29 +315,42 @@ ls_status ls_pipe_csv_read(const char *name, const char *text, size_t nbytes, in
 
 static const char *comma(const ls_text *out) { return out->n > 0 && out->p[out->n - 1] != '\n' ? "," : ""; }
 
-/* "0SEND_F1", or nothing: the message between the stage of `a`, whose rank writes it down, and another. */
-static void add_message(const ls_pipe_program *g, const char *verb, const ls_pipe_action *a, int other, ls_text *out)
+/* "0SEND_F1", or nothing: the message between the stage of `a`, whose rank writes it down, and another: an activation,
+ * or a gradient. */
+static void add_message(const ls_pipe_program *g, const char *verb, bool activation, const ls_pipe_action *a, int other,
+                        ls_text *out)
 {
     const int p = g->shape.ranks, mine = a->stage;
     if (other < 0 || other >= p * g->shape.chunks) return;
     if (ls_pipe_place_rank(g->placement, p, mine) == ls_pipe_place_rank(g->placement, p, other)) return;
-    ls_text_add(out, "%s%d%s_%c%d", comma(out), mine, verb, a->what == LS_PIPE_FORWARD ? 'F' : 'B', a->micro_batch);
+    ls_text_add(out, "%s%d%s_%c%d", comma(out), mine, verb, activation ? 'F' : 'B', a->micro_batch);
 }
 
 static void write_action(const ls_pipe_program *g, const ls_pipe_action *a, bool messages, ls_text *out)
 {
-    const int before = a->what == LS_PIPE_FORWARD ? a->stage - 1 : a->stage + 1;
-    const int after = a->what == LS_PIPE_FORWARD ? a->stage + 1 : a->stage - 1;
-    const bool sends = messages && a->what != LS_PIPE_BACKWARD_WEIGHT;
-    if (sends) add_message(g, "RECV", a, before, out);
+    const bool forward = a->what == LS_PIPE_FORWARD, sends = messages && a->what != LS_PIPE_BACKWARD_WEIGHT;
+    const int before = forward ? a->stage - 1 : a->stage + 1, after = forward ? a->stage + 1 : a->stage - 1;
+    if (sends) add_message(g, "RECV", forward, a, before, out);
     ls_text_add(out, "%s%d%c%d", comma(out), a->stage, ls_pipe_letter(a->what), a->micro_batch);
-    if (sends) add_message(g, "SEND", a, after, out);
+    if (sends && !forward) add_message(g, "WAIT_SEND", true, a, a->stage + 1, out); /* it has been received long ago */
+    if (sends) add_message(g, "SEND", forward, a, after, out);
+}
+
+/* Gradients are waited for when the row has no more to compute. */
+static void write_waits(const ls_pipe_program *g, const ls_pipe_list *l, ls_text *out)
+{
+    for (int i = 0; i < l->n; i++) {
+        const ls_pipe_action *a = &l->action[i];
+        if (a->what == LS_PIPE_BACKWARD || a->what == LS_PIPE_BACKWARD_INPUT)
+            add_message(g, "WAIT_SEND", false, a, a->stage - 1, out);
+    }
 }
 
 void ls_pipe_csv_write(const ls_pipe_program *g, bool messages, ls_text *out)
 {
     for (int r = 0; r < g->shape.ranks; r++) {
         for (int i = 0; i < g->list[r].n; i++) write_action(g, &g->list[r].action[i], messages, out);
+        if (messages) write_waits(g, &g->list[r], out);
         ls_text_add(out, "\n");
     }
 }
