@@ -63,6 +63,15 @@ claim 'without overlap nothing does' holds 'j["beside_s"] == 0' --tflops 0.01 --
 # --- pipelines: the bubble of stages that take equal times is (p - 1) / (m + p - 1)
 claim 'a bubble as in the books' holds 'abs(j["bubble"] - 3 / 11) < .06' -n 4 --parallel.pp 4 --tflops 1e-4 --model.n_layer 16 --model.vocab_size 258
 claim 'more micro-batches, less of it' holds 'j["bubble"] < .15' -n 4 --parallel.pp 4 --tflops 1e-4 --model.n_layer 16 --train.global_batch 64
+# Attention and mlp send as much, and compute less the more ranks divide them: a cut that ends inside layers is taken where it is
+# shorter with collectives, too. The reference is whole layers by hand.
+step_of() { "$lockstep" sim "$source_dir/recipes/plans/llama-7b.yaml" -t h100-8 --parallel.pp 4 --train.global_batch 128 --json "$@" |
+    python3 -c 'import json, sys; print(json.load(sys.stdin)["step_s"])'; }
+no_slower() { awk -v a="$(step_of "$@")" -v b="$(step_of "$@" --pipeline.split "$whole")" -v by="$by" 'BEGIN { exit !(a > 0 && a <= b * by) }'; }
+for schedule in 1f1b zb-h1 zb-h2; do
+    by=1 whole=8,8,8,8 claim "llama-7b, tp 8, $schedule: its cut is not slower than 8 layers each" no_slower --parallel.tp 8 --pipeline.schedule $schedule
+done
+by=.99 whole=4,4,4,4,4,4,4,4 claim 'with tp 2 halves in a V are taken, and are faster' no_slower --parallel.tp 2 --pipeline.schedule zb-v
 claim 'every schedule runs' bash -c "for s in gpipe 1f1b interleaved zb-h1 zb-h2 zb-v dualpipe-v; do '$lockstep' sim llama.yaml -t flat.yaml -n 2 --parallel.pp 2 --model.n_layer 8 --pipeline.schedule \$s >out || exit 1; done"
 
 # --- the order of the axes, on two nodes that Ethernet joins: which links calls cross, as `topo place` has it for the same order

@@ -141,8 +141,19 @@ static double shards_of(const ls_plan *p)
     return p->ddp.zero_stage > 0 ? (double)all / (p->hsdp > 1 ? p->hsdp : 1) : 1.0;
 }
 
-/* Moves the bounds of stages of equal cost so that the replayed step is short; `memory` NULL: not limited. */
-static ls_status cut_by_replay(const ls_plan *p, const ls_model *m, const ls_pipe_memory *memory, int *first)
+/* What units cost a replay. */
+typedef struct costs {
+    ls_pipe_units u;
+    double *each; /* owned: [4 x n] */
+} costs;
+
+static void free_costs(costs *x)
+{
+    free(x->each);
+    *x = (costs){ 0 };
+}
+
+static ls_status costs_of(const ls_plan *p, const ls_model *m, costs *out)
 {
     const ls_pipe_config c = ls_plan_pipe(p);
     const int n = m->units.n, ranks = p->size[LS_AXIS_PP];
@@ -150,6 +161,7 @@ static ls_status cut_by_replay(const ls_plan *p, const ls_model *m, const ls_pip
                             .halves = ls_pipe_splits(&c) };
     ls_unit_cost *cost = calloc((size_t)n, sizeof *cost);
     double *each = calloc(4 * (size_t)n, sizeof *each);
+    *out = (costs){ { n, each, each + n, each + 2 * n, each + 3 * n, 0.0 }, each };
     ls_status st = cost && each ? LS_OK : ls_fail(LS_NO_MEMORY, "costs of %d units", n);
     if (st == LS_OK) st = ls_pipe_loss_waits(&c, ranks, &of.logits_in_forward);
     if (st == LS_OK) st = ls_model_unit_costs(m, &of, cost);
@@ -160,16 +172,60 @@ static ls_status cut_by_replay(const ls_plan *p, const ls_model *m, const ls_pip
         each[2 * n + i] = cost[i].weight;
         each[3 * n + i] = updates * cost[i].elements;
     }
-    ls_pipe_units units = { n, each, each + n, each + 2 * n, each + 3 * n, 0.0 };
-    for (int i = 0; i < m->units.nroot; i++) units.root += updates * (double)ls_tensor_count(&m->params.item[i].t);
-    if (st == LS_OK) st = ls_pipe_cut(&c, ranks, &units, memory, WORTH_IT, first, NULL);
+    for (int i = 0; i < m->units.nroot; i++) out->u.root += updates * (double)ls_tensor_count(&m->params.item[i].t);
     free(cost);
-    free(each);
+    return st;
+}
+
+/* Moves the bounds of stages of equal cost so that the replayed step is short; `memory` NULL: not limited. */
+static ls_status cut_by_replay(const ls_plan *p, const ls_model *m, const ls_pipe_memory *memory, int *first)
+{
+    const ls_pipe_config c = ls_plan_pipe(p);
+    costs x;
+    ls_status st = costs_of(p, m, &x);
+    if (st == LS_OK) st = ls_pipe_cut(&c, p->size[LS_AXIS_PP], &x.u, memory, WORTH_IT, first, NULL);
+    free_costs(&x);
     return st < 0 ? ls_while(st, "cutting the model into pipeline stages") : LS_OK;
 }
 
+/* Ranks of tp that would spend as long in the collectives of a layer as in its operations, whose number per rank falls
+ * with tp while the bytes stay: with H100s and NVLink a quarter to a third of the time is collectives at 8. */
+#define TP_HALF 16.0
+
+/* Adds the collectives of tensor parallelism, of which the attention and the mlp of a layer have one of the same bytes
+ * each, forward and backward, the embedding one forward and the head one backward. */
+static void add_collectives(int tp, costs *halved)
+{
+    const int n = halved->u.n;
+    double sum = 0.0;
+    for (int i = 1; i < n - 1; i++) sum += halved->each[i];
+    const double one = sum / (n - 2) * tp / TP_HALF;
+    for (int i = 0; i < n; i++) {
+        if (i < n - 1) halved->each[i] += one;
+        if (i > 0) halved->each[n + i] += one;
+    }
+}
+
+/* Whether a cut into halves, which is worth it if nothing but operations takes time, is so, too, if
+ * collectives within the layers take long: how long they take here is not known. */
+static ls_status still_shorter(const ls_plan *p, const ls_model *halved, const int *whole, const int *first, bool *yes)
+{
+    const ls_pipe_config c = ls_plan_pipe(p);
+    const int ranks = p->size[LS_AXIS_PP];
+    double without = 0.0, with = 0.0;
+    costs x;
+    ls_status st = costs_of(p, halved, &x);
+    if (st == LS_OK) add_collectives(p->size[LS_AXIS_TP], &x);
+    if (st == LS_OK) st = ls_pipe_step_of(&c, ranks, &x.u, whole, &without);
+    if (st == LS_OK) st = ls_pipe_step_of(&c, ranks, &x.u, first, &with);
+    free_costs(&x);
+    *yes = with < without * (1.0 - WORTH_IT);
+    return st;
+}
+
 /* Stages of whole layers, and in place of them stages that begin and end inside layers where the replayed step is then
- * shorter. With more stages than layers there are only these. */
+ * shorter. With more stages than layers there are only these. With tensor parallelism, halves have to be worth it with
+ * its collectives and without. */
 static ls_status cut_halves(const ls_plan *p, const ls_model *layers, const ls_model *halved, int *first)
 {
     const int stages = ls_plan_stages(p);
@@ -181,7 +237,17 @@ static ls_status cut_halves(const ls_plan *p, const ls_model *layers, const ls_m
     LS_TRY(cut_by_replay(p, layers, NULL, first));
     if (!layers->cls->lm) return LS_OK;
     ls_model_to_halves(layers, halved, stages, first);
-    return cut_by_replay(p, halved, NULL, first);
+    const size_t nbytes = ((size_t)stages + 1) * sizeof *first;
+    int *whole = malloc(nbytes);
+    if (!whole) return ls_fail(LS_NO_MEMORY, "%d pipeline stages", stages);
+    memcpy(whole, first, nbytes);
+    bool shorter = true;
+    ls_status st = cut_by_replay(p, halved, NULL, first);
+    if (st == LS_OK && p->size[LS_AXIS_TP] > 1 && memcmp(whole, first, nbytes) != 0)
+        st = still_shorter(p, halved, whole, first, &shorter);
+    if (!shorter) memcpy(first, whole, nbytes);
+    free(whole);
+    return st;
 }
 
 ls_status ls_plan_cut_layers(const ls_plan *p, const ls_model_config *mc, const ls_place *here,
