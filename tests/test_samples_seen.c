@@ -377,6 +377,25 @@ static void workers_feed_the_same_samples(void **state)
     free(b);
 }
 
+/* Of data that are too long to be read twice: another first, middle or last value is another checksum. */
+static void a_checksum_sees_both_ends_and_the_middle(void **state)
+{
+    (void)state;
+    enum { N = 1 << 18 }; /* a MiB */
+    float *x = calloc(N, sizeof *x);
+    assert_non_null(x);
+    const ls_feed f = { .train = { .x = x, .n = N, .features = 1 } };
+    const uint64_t before = ls_feed_checksum(&f);
+    static const size_t at[] = { 0, N / 2, N - 1 };
+    for (size_t i = 0; i < COUNT(at); i++) {
+        x[at[i]] = 1.0f;
+        assert_true(ls_feed_checksum(&f) != before);
+        x[at[i]] = 0.0f;
+        assert_true(ls_feed_checksum(&f) == before);
+    }
+    free(x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -385,6 +404,7 @@ int main(void)
         cmocka_unit_test(every_sample_comes_once_an_epoch),
         cmocka_unit_test(the_rest_of_an_epoch_counts_once),
         cmocka_unit_test(the_seed_decides_the_order),
+        cmocka_unit_test(a_checksum_sees_both_ends_and_the_middle),
         cmocka_unit_test(a_feed_can_begin_at_any_step),
     };
     return cmocka_run_group_tests_name("samples_seen", tests, make_data, remove_data);
