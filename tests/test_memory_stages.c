@@ -170,14 +170,14 @@ static void the_nearest_to_the_shortest_step_is_taken(void **state)
     end(&f);
 }
 
-/* 12 layers in 4 stages of 2 ranks can be cut in 286 ways, each of which is other stages on both ranks: with the dry runs
- * that are allowed, not all of them are planned. Cuts that are not planned do not count as ones that fit. */
+/* 12 layers in 4 stages of 2 ranks can be cut in 286 ways, each of which is other stages on both ranks: not all of them
+ * may be planned, and those that are not do not count as ones that fit. */
 static void so_many_dry_runs_and_no_more(void **state)
 {
     (void)state;
-    static const char *const keys[] = { "model.n_layer", "12", "model.n_head", "1", "model.d_model", "8", "model.seq_len", "8",
-                                        "model.vocab_size", "64", "pipeline.schedule", "interleaved",
-                                        "pipeline.chunks", "2", NULL };
+    static const char *const keys[] = { "model.n_layer", "12", "model.n_head", "1", "model.d_model", "8",
+                                        "model.seq_len", "8", "model.vocab_size", "64",
+                                        "pipeline.schedule", "interleaved", "pipeline.chunks", "2", NULL };
     enum { RANKS = 2 };
     fixture f;
     begin(&f, keys, RANKS);

@@ -280,8 +280,8 @@ static void every_sample_comes_once_an_epoch(void **state)
     }
 }
 
-/* With train.numerics invariant every step has as many samples, of which the rest of an epoch counts: 1,000 are 83 steps
- * of 12 and 4 more, which end inside a micro-batch of 3. */
+/* With train.numerics invariant every step has as many samples, of which the rest of an epoch counts: 1,000 samples are
+ * 83 steps of 12 and 4 more, which end inside a micro-batch of 3. */
 static void the_rest_of_an_epoch_counts_once(void **state)
 {
     (void)state;
