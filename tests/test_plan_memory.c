@@ -84,6 +84,57 @@ static void dense_layers_come_first(void **state)
     assert_true(s.last && !s.first);
 }
 
+/* The same in 8 stages of 4 chunks of 2 layers, of which the first and the last have one: rank i has chunks i, 8 + i ... */
+static void chunks_are_those_of_their_rank(void **state)
+{
+    ls_run r = run_of("deepseek-v3");
+    (void)state;
+    r.p = 8, r.v = 4, r.form = LS_PIPE_INTERLEAVED, r.embedding_layers = 2, r.m.mtp = 1;
+    static const int64_t dense[] = { 1, 2, 0, 0, 0, 0, 0, 0 }, sparse[] = { 6, 6, 8, 8, 8, 8, 8, 7 };
+    for (int i = 0; i < 8; i++) {
+        ls_stage_shape s;
+        stage(&r, i, &s);
+        assert_int_equal(s.dense, dense[i]);
+        assert_int_equal(s.sparse, sparse[i]);
+        assert_true(s.first == (i == 0) && s.last == (i == 7));
+    }
+}
+
+/* Llama-2 7B: h = 4096, s = 4096, V = 32000; 2 bytes of an activation. */
+static void tensor_and_context_parallelism_divide_a_layer(void **state)
+{
+    ls_run r = run_of("llama2-7b");
+    ls_layer_memory l;
+    (void)state;
+    r.t = 4;
+    ls_layer_memory_of(&r, &l);
+    NEAR(l.ends, 32000.0 * 4096 / 4);
+    NEAR(l.input, 2 * 4096.0 * 4096);
+    r.c = 2;
+    ls_layer_memory_of(&r, &l);
+    NEAR(l.ends, 32000.0 * 4096 / 4);
+    NEAR(l.input, 2 * 4096.0 * 4096 / 2);
+    NEAR(l.logits, 6 * 4096.0 / 2 * 32000 / 4);
+}
+
+static void the_fullest_stage_has_most(void **state)
+{
+    ls_run r = run_of("llama3-70b");
+    (void)state;
+    for (int form = LS_PIPE_GPIPE; form <= LS_PIPE_1F1B; form++) {
+        double most = 0;
+        int want = -1, which = -1;
+        r.p = 8, r.form = (ls_pipe_form)form;
+        for (int i = 0; i < r.p; i++) {
+            ls_stage_shape s;
+            const double total = stage(&r, i, &s).total;
+            if (total > most) most = total, want = i;
+        }
+        NEAR(ls_fullest_stage(&r, &which), most);
+        assert_int_equal(which, want);
+    }
+}
+
 static void zero_divides_states(void **state)
 {
     ls_run r = run_of("llama2-7b");
@@ -200,6 +251,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stages_have_the_model_once),
         cmocka_unit_test(dense_layers_come_first),
+        cmocka_unit_test(chunks_are_those_of_their_rank),
+        cmocka_unit_test(tensor_and_context_parallelism_divide_a_layer),
+        cmocka_unit_test(the_fullest_stage_has_most),
         cmocka_unit_test(zero_divides_states),
         cmocka_unit_test(experts_have_their_own_replicas),
         cmocka_unit_test(activations_are_those_of_the_paper),
