@@ -13,6 +13,7 @@
 #include "base/opts_text.h"
 #include "lockstep/sched.h"
 #include "plan/placement.h"
+#include "plan/step_price.h"
 
 #define GB 1e9
 #define CLOSE(a, b, e) do { const double a_ = (a), b_ = (b); if (!(fabs(a_ - b_) <= (e) * fabs(b_))) fail_msg("%.17g, expected %.17g", a_, b_); } while (0)
@@ -391,10 +392,42 @@ static void orders_are_read_and_refused(void **state)
     assert_non_null(strstr(ls_last_error(), "9 ranks do not fit"));
 }
 
+/* Two stages of 4 ranks, a node each; the ranks of the second add up three times as much. */
+static void a_stage_has_its_own_bytes(void **state)
+{
+    (void)state;
+    const ls_topo t = cluster("ethernet-2");
+    const double S = 8 << 20;
+    ls_step_traffic x = one_row(1, 4, 2, 1u << LS_AXIS_TP, LS_ALL_REDUCE, LS_TO_NEXT, S);
+    x.row[0].of_stage[1] = 3 * S;
+    const ls_placement p = placed(&t, &x, "pp-dp-tp");
+    NEAR(p.bytes[0], 2 * .75 * 3 * S);
+    NEAR(p.total[0], 4 * 2 * .75 * (S + 3 * S));
+    NEAR(p.bytes[1], 0);
+}
+
+/* Four stages of 2 ranks: what the first and the last stage share, ranks 0 and 6, and 1 and 7. */
+static void ends_are_the_first_and_the_last_stage(void **state)
+{
+    (void)state;
+    ls_mesh_groups g = { .size = { 4, 1, 1, 1, 2 }, .ranks = 8, .span = { .axes = 1u << LS_AXIS_PP, .ends = true } };
+    int named, first, place;
+    assert_int_equal(ls_mesh_order_read("pp-dp-ep-cp-tp", g.order, &named), LS_OK);
+    assert_int_equal(ls_mesh_groups_members(&g), 2);
+    for (int tp = 0; tp < 2; tp++) {
+        assert_int_equal(ls_mesh_groups_at(&g, tp, 0), tp);
+        assert_int_equal(ls_mesh_groups_at(&g, tp, 1), 6 + tp);
+        assert_true(ls_mesh_groups_of(&g, 6 + tp, &first, &place) && first == tp && place == 1);
+        for (int stage = 1; stage < 3; stage++) assert_false(ls_mesh_groups_of(&g, 2 * stage + tp, &first, &place));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_placement_counts_what_the_hierarchical_schedule_sends),
+        cmocka_unit_test(a_stage_has_its_own_bytes),
+        cmocka_unit_test(ends_are_the_first_and_the_last_stage),
         cmocka_unit_test(all_to_all_and_messages_are_the_sum_over_pairs),
         cmocka_unit_test(rails_carry_what_their_device_sends),
         cmocka_unit_test(tensor_and_data_parallel_bytes_are_the_textbooks),
