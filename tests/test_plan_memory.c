@@ -84,7 +84,8 @@ static void dense_layers_come_first(void **state)
     assert_true(s.last && !s.first);
 }
 
-/* The same in 8 stages of 4 chunks of 2 layers, of which the first and the last have one: rank i has chunks i, 8 + i ... */
+/* The same in 8 stages of 4 chunks of 2 layers, of which the first and the last chunk have one: rank i has chunks i,
+ * 8 + i ... */
 static void chunks_are_those_of_their_rank(void **state)
 {
     ls_run r = run_of("deepseek-v3");
