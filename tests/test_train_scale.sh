@@ -66,12 +66,12 @@ for stage in 1 2 3 '3 --zero.copy rank'; do
     claim "ZeRO stage $stage, bf16, 3 ranks: the step is skipped" skips 3 --zero.stage $stage --train.dtype bf16
 done
 claim 'gradients in f16 on the way: the step is skipped' skips 2 --ddp.hook f16
-# A run that goes on from step 7 has the scale, the steps since it changed and the skipped ones of the whole run.
+# A run that goes on from step 8 has the scale, the steps since it changed and the skipped ones of the whole run.
 goes_on() {
     rm -rf on
     train 2 --run.dir on --optim.loss_scale dynamic --optim.scale_init 1024 --optim.scale_interval 2 \
-        --checkpoint.resume over/checkpoints/step-00000007 && ends_with 0 || return 1
-    [ "$(list on)" = "$(cut -d' ' -f8- <<<"$golden")" ] || { list on; return 1; }
+        --checkpoint.resume over/checkpoints/step-00000008 && ends_with 0 || return 1
+    [ "$(list on)" = "$(cut -d' ' -f9- <<<"$golden")" ] || { list on; return 1; }
     cmp "$(model on 12)" "$(model over 12)"
 }
 claim 'a step is skipped' skips 2
