@@ -295,6 +295,74 @@ static void a_recomputed_forward_shares_a_queue(void **state)
     }
 }
 
+/* Each of m micro-batches passes v chunks of a stage, forward and backward. */
+static void chunks_that_wait_cost_time_each(void **state)
+{
+    (void)state;
+    ls_device_sheet ideal;
+    double k[LS_K_COUNT];
+    ls_step_cost c;
+    ls_run r = free_of_charge(&ideal, k);
+    k[LS_K_MICRO] = 3, k[LS_K_HOP_RATE] = INFINITY;
+    r.n = r.p = 4, r.form = LS_PIPE_INTERLEAVED, r.batch = 16;
+    for (int wait = 0; wait < 2; wait++)
+        for (int v = 1; v <= 8; v++) {
+            r.v = v, r.waits_per_chunk = wait;
+            ls_step_cost_of(&r, k, &c);
+            double visits = 0;
+            for (int micro = 0; micro < 8; micro++)
+                for (int chunk = 0; chunk < (wait ? v : 1); chunk++) visits += 2;
+            if (!near(c.overhead, 3e-3 * visits)) fail_msg("%d chunks: %g s, expected %g s", v, c.overhead, 3e-3 * visits);
+        }
+}
+
+/* Forwards reach the last of p stages one after another; from then on it is busy without a pause, like all others. */
+static void a_step_that_ends_at_once_waits_for_the_last_stage(void **state)
+{
+    (void)state;
+    ls_device_sheet ideal;
+    double k[LS_K_COUNT];
+    static const ls_pipe_form forms[] = { LS_PIPE_ZB_H2, LS_PIPE_ZB_V, LS_PIPE_1F1B, LS_PIPE_INTERLEAVED };
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        ls_step_cost own, together;
+        ls_run r = free_of_charge(&ideal, k);
+        r.n = r.p = 4, r.batch = 32, r.form = forms[i];
+        k[LS_K_LAUNCH] = 1000, k[LS_K_HOP_RATE] = INFINITY;
+        ls_step_cost_of(&r, k, &own);
+        r.one_end = true;
+        ls_step_cost_of(&r, k, &together);
+        const double forward = 1e-3 * (double)r.m.layers / 4;
+        double begins = 0;
+        for (int stage = 1; stage < r.p; stage++) begins += forward;
+        const double want = own.total + (i < 2 ? begins : 0); /* others fill and drain, and end together anyway */
+        if (!near(together.total, want)) fail_msg("schedule %zu: %g s, expected %g s", i, together.total, want);
+        assert_true(near(sum(&together), together.total));
+    }
+}
+
+static void software_of_a_row_waits(void **state)
+{
+    (void)state;
+    static const char sync[] = "ZB-2p; optimizer step after an all-reduce over the pipeline";
+    static const struct { const char *family, *schedule, *note; bool waits, one_end; } of[] = {
+        { "zb", "interleaved-1f1b", "", true, false }, { "zb", "1f1b", "", false, false },
+        { "zb-optsync", "zb-2p", sync, false, true }, { "zb-optsync", "zb-2p", "post-validation", false, false },
+        { "korth", "interleaved-1f1b", "", true, false }, { "bridge", "interleaved-1f1b", "", false, false },
+        { "megascale", "interleaved-1f1b", "Megatron-LM baseline", true, false },
+        { "megascale", "interleaved-1f1b", "MegaScale system", false, false },
+    };
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        ls_row row = { .id = "x-1", .source = "", .name = "GPT", .dtype = "bf16", .gpu = "A100", .recompute = "full",
+                       .schedule = of[i].schedule, .metric = "step_time_s", .unit = "s", .note = of[i].note, .n = 8,
+                       .t = 1, .p = 8, .v = 1, .micro = 1, .batch = 64 };
+        ls_run run;
+        strcpy(row.family, of[i].family);
+        assert_int_equal(ls_llm_preset("llama3-8b", &row.m), LS_OK);
+        assert_int_equal(ls_row_run(&row, &run), LS_OK);
+        if (run.waits_per_chunk != of[i].waits || run.one_end != of[i].one_end) fail_msg("case %zu", i);
+    }
+}
+
 static void ranks_read_and_write_their_own_part(void **state)
 {
     (void)state;
@@ -677,6 +745,9 @@ int main(void)
         cmocka_unit_test(logits_may_make_the_last_stage_the_fullest),
         cmocka_unit_test(launches_hide_the_device_or_the_device_hides_them),
         cmocka_unit_test(a_recomputed_forward_shares_a_queue),
+        cmocka_unit_test(chunks_that_wait_cost_time_each),
+        cmocka_unit_test(a_step_that_ends_at_once_waits_for_the_last_stage),
+        cmocka_unit_test(software_of_a_row_waits),
         cmocka_unit_test(ranks_read_and_write_their_own_part),
         cmocka_unit_test(collectives_take_longer_for_more_bytes),
         cmocka_unit_test(gradients_take_their_links),

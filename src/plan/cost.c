@@ -278,6 +278,14 @@ static double extra_of_slowest(const ls_run *r, const ls_layer_cost *l, double l
     return fmax((ceil(layers) - layers) * layer, l->head - (layers - floor(layers)) * layer);
 }
 
+/* In a schedule without a bubble the last stage begins p - 1 forwards after the first, and ends as much later. The next
+ * step begins on the first stage meanwhile, unless its optimizer waits for all stages. */
+static double late_stages(const ls_run *r, double forward)
+{
+    const bool full = r->form == LS_PIPE_ZB_H2 || r->form == LS_PIPE_ZB_V;
+    return r->one_end && full ? (double)(r->p - 1) * forward : 0;
+}
+
 double ls_step_cost_bound(const ls_run *r, const double *k, const ls_layer_cost *l)
 {
     const double per_stage = l->layers / (double)r->p;
@@ -296,7 +304,7 @@ void ls_step_cost_from(const ls_run *r, const double *k, const ls_layer_cost *l,
     const double some = r->per_op ? fmax(0, fwd - l->attention - products / 2) : r->flash ? 0 : l->attention;
     const double again = r->kept == LS_KEEP_INPUTS ? l->again : r->kept == LS_KEEP_SELECTIVE ? some : 0;
     const double again_comm = r->kept == LS_KEEP_INPUTS ? tensor + exchange : 0;
-    const double micro = 2e-3 * k[LS_K_MICRO];
+    const double micro = 2e-3 * k[LS_K_MICRO] * (r->waits_per_chunk && r->v > 1 ? (double)r->v : 1);
     const double ls = per_stage;
     const double layer = fwd + bwd + again + 2 * (tensor + exchange) + again_comm, body = ls * layer + micro;
     const double extra = extra_of_slowest(r, l, ls, layer), slow = body + extra;
@@ -322,8 +330,8 @@ void ls_step_cost_from(const ls_run *r, const double *k, const ls_layer_cost *l,
         const double idle = ls_pipe_seconds(r->form, &c) - (double)c.m * fewer, bubble = idle > 0 ? idle : 0;
         c.hop = hop;
         o->hops = ls_pipe_seconds(r->form, &c) - (double)c.m * fewer - idle;
-        o->bubble = bubble;
-        pipeline = busy + bubble + o->hops;
+        o->bubble = bubble + late_stages(r, F);
+        pipeline = busy + o->bubble + o->hops;
     }
     o->compute = busy * (1 - part_again - part_tensor - part_exchange - part_micro);
     o->recompute = busy * part_again;

@@ -87,6 +87,8 @@ typedef struct ls_run {
     bool clamped;             /* experts with biases and a clamped gate (GPT-OSS), whose kernels do not fuse */
     bool paired;              /* exchanges between experts overlap another micro-batch (DeepSeek's DualPipe) */
     bool late_sums;           /* dp sums gradients after the last backward */
+    bool waits_per_chunk;     /* interleaved: a stage waits for the messages of each chunk */
+    bool one_end;             /* all stages end a step together: the optimizer needs a sum over them */
     double slowdown;          /* a step is longer by this part, for a reason that the source states */
     bool unfused;             /* of Megatron-LM: experts before releases of June 2026, which fuse more kernels */
     ls_recompute_kind kept;

@@ -80,6 +80,11 @@ ls_status ls_row_run(const ls_row *r, ls_run *o)
     o->flash = ls_among(of_2023, r->family);
     o->whole_sums = strcmp(r->family, "bloom") == 0;
     o->late_sums = ls_row_notes(r, "no gradient bucketing");
+    /* Interleaved stages overlap messages with computation since the spring of 2023 (NVIDIA/apex#1616, Megatron-LM). */
+    static const char blocking[] = "ptdp ptdp-text ptdp-zero3 mlm-jan2021 korth zb zb-v zb-small zb-optsync zb-bubble";
+    const bool baseline = ls_row_notes(r, "Megatron-LM baseline");
+    o->waits_per_chunk = o->form == LS_PIPE_INTERLEAVED && (baseline || ls_among(blocking, r->family));
+    o->one_end = ls_row_notes(r, "optimizer step after an all-reduce over the pipeline");
     /* Rows measured after BLOOM's nodes were mended state that they are 1 to 5 % faster than earlier ones. */
     if (o->whole_sums && !ls_row_notes(r, "after the node PCIe/NUMA fix")) o->slowdown = .03;
     o->eager = ls_row_notes(r, "eager");
