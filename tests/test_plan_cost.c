@@ -569,13 +569,13 @@ static ls_row deepseek_row(void)
 
 /* DeepSeek prints 19.926 s, 432 and 385 TFLOP/s (Table 4 of arXiv 2505.09343) for a model whose form its row does not
  * state: latent attention, and three dense layers. */
-static void a_name_says_the_form_of_a_model(void **state)
+static void sizes_say_the_form_of_a_model(void **state)
 {
     (void)state;
-    static const struct { const char *count, *note; double tflops; int64_t mtp; } of[] = {
-        { "non-causal count", "", 432, 0 }, { "causal count", "", 385, 0 },
-        { "causal count", "MTP 1 unless noted; variant: w/o MTP; ", 385, 0 },
-        { "causal count", "MTP 1 unless noted; ", 401, 1 }, /* 260.6 of 250.4 GFLOP per token */
+    static const struct { const char *name, *count, *note; double tflops; int64_t mtp; } of[] = {
+        { "DeepSeek-V3", "non-causal count", "", 432, 0 }, { "DeepSeek-V3", "causal count", "", 385, 0 },
+        { "a mixture", "causal count", "MTP 1 unless noted; variant: w/o MTP; ", 385, 0 },
+        { "a mixture", "causal count", "MTP 1 unless noted; ", 401, 1 }, /* 260.6 of 250.4 GFLOP per token */
     };
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
         char text[1024];
@@ -584,9 +584,9 @@ static void a_name_says_the_form_of_a_model(void **state)
         double value;
         snprintf(text, sizeof text, "id,model,layers,hidden,heads,kv_heads,ffn,vocab,seq,dtype,gpu,gpus_per_node,"
                  "n_gpus,tp,pp,ep,dp,zero_stage,global_batch,schedule,measured_metric,measured_value,unit,note\n"
-                 "deepseek-1,DeepSeek-V3,61,7168,128,128,18432,129280,4096,fp8,H800,8,2048,1,16,64,128,1,15360,"
-                 "dualpipe,tflops_per_gpu,%g,TFLOP/s,experts=256 topk=8 shared=1 moe_ffn=2048; %s%s\n", of[i].tflops,
-                 of[i].note, of[i].count);
+                 "deepseek-1,%s,61,7168,128,128,18432,129280,4096,fp8,H800,8,2048,1,16,64,128,1,15360,"
+                 "dualpipe,tflops_per_gpu,%g,TFLOP/s,experts=256 topk=8 shared=1 moe_ffn=2048; %s%s\n", of[i].name,
+                 of[i].tflops, of[i].note, of[i].count);
         assert_int_equal(ls_rows_read("rows.csv", text, &rows), LS_OK);
         const ls_row *r = &rows.row[0];
         assert_true(r->m.dense_layers == 3 && r->m.kv_rank == 512 && r->m.q_rank == 1536 && r->m.mtp == of[i].mtp);
@@ -624,6 +624,60 @@ static void pairs_hide_exchanges(void **state)
     row.schedule = "interleaved-1f1b";
     assert_int_equal(ls_row_run(&row, &run), LS_OK);
     assert_true(!run.paired);
+}
+
+/* A backward that recomputes latent attention's up-projections does their FLOP once more. */
+static void latent_vectors_are_projected_again(void **state)
+{
+    (void)state;
+    ls_row row = deepseek_row();
+    ls_run run;
+    ls_device_sheet ideal;
+    double k[LS_K_COUNT];
+    ls_layer_cost kept, again, whole;
+    assert_int_equal(ls_row_run(&row, &run), LS_OK);
+    assert_true(run.latent_again && run.blocks);
+    free_of_charge(&ideal, k);
+    k[LS_K_GEMM] = k[LS_K_BACKWARD] = 1, k[LS_K_EXCHANGE] = INFINITY;
+    run.device = &ideal, run.bits = 16, run.paired = false;
+    const ls_llm *m = &run.m;
+    double per_token = 0; /* a multiplication and an addition per weight of the two matrices */
+    per_token += 2.0 * (double)(m->heads * (m->nope_dim + m->rope_dim) * m->q_rank);
+    per_token += 2.0 * (double)(m->heads * (m->nope_dim + m->v_dim) * m->kv_rank);
+    ls_layer_cost_of(&run, k, &again);
+    run.latent_again = false;
+    ls_layer_cost_of(&run, k, &kept);
+    const double want = per_token * (double)m->seq / (ideal.peak16 * ideal.sustained);
+    if (!near(again.bwd - kept.bwd, want)) fail_msg("%g s, expected %g", again.bwd - kept.bwd, want);
+    assert_true(again.fwd == kept.fwd);
+    run.latent_again = true, run.kept = LS_KEEP_INPUTS; /* a whole forward that is recomputed has them already */
+    ls_layer_cost_of(&run, k, &whole);
+    assert_true(whole.bwd == kept.bwd);
+    strcpy(row.family, "bridge");
+    assert_int_equal(ls_row_run(&row, &run), LS_OK);
+    assert_true(!run.latent_again && !run.blocks && !run.paired);
+}
+
+/* Experts are not divided by tp: the ranks of a group of ep are neighbors, eight of them in a node of eight. */
+static void groups_of_experts_are_neighbors(void **state)
+{
+    (void)state;
+    ls_device_sheet ideal;
+    double k[LS_K_COUNT];
+    for (int t = 1; t <= 8; t *= 2)
+        for (int e = 2; e <= 32; e *= 2) {
+            ls_layer_cost l;
+            ls_run r = free_of_charge(&ideal, k);
+            assert_int_equal(ls_llm_preset("qwen3-30b", &r.m), LS_OK);
+            k[LS_K_EXCHANGE] = INFINITY, k[LS_K_NODE_RATE] = 8;
+            r.n = 64, r.t = t, r.d = 64 / t, r.e = e, r.batch = 128;
+            ls_layer_cost_of(&r, k, &l);
+            int far = 0; /* of the group of rank 0, ranks of other nodes */
+            for (int rank = 0; rank < e; rank++) far += rank / 8 != 0;
+            const double sent = 2.0 * (double)(r.m.seq * r.micro * r.m.topk * r.m.hidden) / t * (e - 1) / e * far / e;
+            const double want = 2 * sent / 1e9; /* there and back; a device has 1 GB/s of the node's 8 */
+            if (!near(l.exchange, want)) fail_msg("tp %d ep %d: %g s, expected %g", t, e, l.exchange, want);
+        }
 }
 
 /* torchtitan makes as many micro-batches as there are stages, where a row states none. */
@@ -757,8 +811,10 @@ int main(void)
         cmocka_unit_test(clamped_gates_do_not_fuse),
         cmocka_unit_test(fewer_bits_are_written),
         cmocka_unit_test(finds_a_word_among_others),
-        cmocka_unit_test(a_name_says_the_form_of_a_model),
+        cmocka_unit_test(sizes_say_the_form_of_a_model),
         cmocka_unit_test(pairs_hide_exchanges),
+        cmocka_unit_test(latent_vectors_are_projected_again),
+        cmocka_unit_test(groups_of_experts_are_neighbors),
         cmocka_unit_test(micro_batches_are_as_many_as_stages),
         cmocka_unit_test(gathers_move_the_bits_of_products),
         cmocka_unit_test(scales_cost_what_fewer_bits_gain),

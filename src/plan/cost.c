@@ -59,7 +59,7 @@ static ls_spans usual(const ls_run *r)
         .tensor_out = r->t > r->per_node, .data_out = r->t * r->c * r->d > r->per_node,
         .hop_out = r->n / r->p >= r->per_node, .tensor_rings = 1, .context_rings = 1,
         .data_rings = (double)(r->t < r->per_node ? r->t : r->per_node),
-        .experts_in = (double)r->per_node / (double)r->t,
+        .experts_in = (double)r->per_node, /* experts are not divided by tp, so ranks of ep are neighbors */
         .tensor_net = adapters, .context_net = adapters, .data_net = adapters, .exchange_net = adapters, .hop_net = 1,
         .hop_in = 4,
     };
@@ -128,10 +128,11 @@ static part layer(const ls_run *r, const double *k, bool dense, bool *odd)
     part o = { 0 };
     if (m->kv_rank) {
         const double rq = (double)m->q_rank, rkv = (double)(m->kv_rank + m->rope_dim);
-        o.products = product(r, k, M, rq + rkv, h, r->bits) +
-                     product(r, k, M, a * (double)(m->nope_dim + m->rope_dim) / t, rq, r->bits) +
-                     product(r, k, M, a * (double)(m->nope_dim + m->v_dim) / t, (double)m->kv_rank, r->bits) +
+        const double up = product(r, k, M, a * (double)(m->nope_dim + m->rope_dim) / t, rq, r->bits) +
+            product(r, k, M, a * (double)(m->nope_dim + m->v_dim) / t, (double)m->kv_rank, r->bits);
+        o.products = product(r, k, M, rq + rkv, h, r->bits) + up +
                      product(r, k, M, h, a * (double)m->v_dim / t, r->bits);
+        if (r->latent_again && r->kept != LS_KEEP_INPUTS) o.again = up;
     } else {
         o.products = product(r, k, M, (a + 2 * kv) * w / t, h, r->bits) + product(r, k, M, h, a * w / t, r->bits);
     }
@@ -248,8 +249,9 @@ void ls_layer_cost_with(const ls_run *r, const double *k, const ls_layer_work *w
     *o = work_of->cost;
     const double gap = r->flash ? 0 : 1e-6 * k[LS_K_GAP]; /* attention in one kernel: few kernels, and long ones */
     const double forward = work + att + comm + gap;
-    const double backward = 2 * k[LS_K_BACKWARD] * products + 1.5 * traffic + (r->flash ? 2.5 : 2) * att + comm +
-        1.5 * gap;
+    const double again = x * A.again + y * B.again;
+    const double backward = 2 * k[LS_K_BACKWARD] * products + again + 1.5 * traffic + (r->flash ? 2.5 : 2) * att +
+        comm + 1.5 * gap;
     o->fwd = launched(forward, cpu) - comm;
     o->bwd = launched(backward, 1.5 * cpu) - comm;
     /* A recomputed forward waits in one queue with its backward. */

@@ -80,11 +80,12 @@ typedef struct ls_run {
     bool sequence_parallel;
     /* of PyTorch: not compiled; compiled; tp's traffic overlaps products; a scale per row in 8 bits */
     bool eager, compiled, async_tensor, row_scaled;
-    bool blocks;              /* 32 values share a scale (MXFP8), not all of a tensor */
+    bool blocks;              /* 32 values share a scale (MXFP8), or 128, not all of a tensor */
     bool gathers_narrow;      /* tp gathers inputs of products in the bits of the products, not in 16 */
     bool unbalanced;          /* cp divides sequences into contiguous parts: causal work is not equal */
     bool per_op;              /* selective recomputation keeps attention and every second product */
     bool clamped;             /* experts with biases and a clamped gate (GPT-OSS), whose kernels do not fuse */
+    bool latent_again;        /* backward recomputes queries, keys and values from their latent vectors (DeepSeek-V3) */
     bool paired;              /* exchanges between experts overlap another micro-batch (DeepSeek's DualPipe) */
     bool late_sums;           /* dp sums gradients after the last backward */
     bool waits_per_chunk;     /* interleaved: a stage waits for the messages of each chunk */
@@ -114,7 +115,7 @@ typedef struct ls_layer_cost {
 /* What does not depend on the place of the groups, either: products, attention and traffic of dense layers and of those
  * with experts. */
 typedef struct ls_layer_work {
-    struct ls_layer_part { double products, attention, traffic; } dense, sparse;
+    struct ls_layer_part { double products, attention, traffic, again; } dense, sparse; /* again: of backward */
     bool odd;             /* kernels of attention do not fuse */
     ls_layer_cost cost;   /* head, and what comes after it */
 } ls_layer_work;

@@ -10,8 +10,8 @@ const ls_stack ls_stacks[] = {
     { "megatron-a100-vtrain", "vtrain-multi", "", ANY, "" },
     { "megatron-a100-node", "vtrain-single", "", ANY, "" },
     { "megascale-a100", "megascale megascale-ablation", "A100", ANY, "MegaScale" },
-    { "megatron-a100", "ptdp ptdp-text mlm-jan2021 korth megascale megascale-ablation megatron-ci-mem", "A100",
-        ANY, "" },
+    { "megatron-a100", "ptdp ptdp-text mlm-jan2021 mlm2020 korth megascale megascale-ablation megatron-ci-mem",
+        "A100", ANY, "" },
     { "deepspeed-a100", "bloom mtnlg", "A100", ANY, "" },
     { "deepspeed-a100-zero3", "ptdp-zero3", "A100", ANY, "" },
     { "fsdp-a100", "mosaic misc", "A100", ANY, "" },
@@ -23,7 +23,7 @@ const ls_stack ls_stacks[] = {
     { "megatron-b200", "bridge nemo-longseq megatron-ci-mem", "", DENSE, "" },
     { "megatron-b200-moe", "bridge", "", MOE, "" },
     { "megatron-a100-pipeline", "zb zb-v zb-small zb-optsync zb-timings zb-bubble", "A100", ANY, "" },
-    { "megatron-v100", "mlm2020", "", ANY, "" },
+    { "megatron-v100", "mlm2020", "V100", ANY, "" },
     { NULL, NULL, NULL, ANY, NULL },
 };
 

@@ -120,9 +120,11 @@ static void form(ls_row *r)
         m->dense_layers = noted(r, "dense_layers=", 0);
     }
     m->head_dim = noted(r, "head_dim=", 0);
-    /* DeepSeek-V3's configuration is public: latent attention, and three dense layers. Kimi K2 has its attention. */
-    const bool v3 = m->experts == 256 && (strstr(n, "DeepSeek-V3") || strstr(n, "DeepSeekV3"));
+    /* DeepSeek-V3's configuration is public: latent attention, and three dense layers; a row that states its sizes has
+     * them, whatever the model's name. Kimi K2 has its attention. */
+    const bool v3 = m->layers == 61 && m->hidden == 7168 && m->experts == 256 && m->topk == 8 && m->expert_ffn == 2048;
     if (v3 && !m->dense_layers) m->dense_layers = 3;
+    if (v3) m->gated = true, m->biases = m->positions = false;
     if (v3 || ls_row_notes(r, "MLA")) {
         m->q_rank = noted(r, "q_rank=", 1536);
         m->kv_rank = noted(r, "kv_rank=", 512);

@@ -93,12 +93,16 @@ ls_status ls_row_run(const ls_row *r, ls_run *o)
     o->per_op = strcmp(r->recompute, "selective-op") == 0;
     o->async_tensor = ls_row_notes(r, "async TP");
     o->row_scaled = strstr(dt, "rowwise") != NULL;
-    o->blocks = strstr(dt, "mx") != NULL;
+    /* DeepSeek's products in 8 bits have a scale per 128 values, and latent attention is recomputed (arXiv 2412.19437,
+     * sections 3.2.3 and 3.3.2). */
+    const bool deepseek = strcmp(r->family, "deepseek") == 0;
+    o->blocks = strstr(dt, "mx") || (deepseek && o->bits == 8);
+    o->latent_again = deepseek && o->m.kv_rank > 0;
     o->unbalanced = strcmp(r->family, "torchtitan") == 0;
     o->gathers_narrow = strcmp(r->family, "torchtitan") == 0 && o->bits < 16 && !o->row_scaled;
     const char *release = strstr(r->source, "release ");
     o->unfused = !release || strtod(release + 8, NULL) < 26.06;
-    o->paired = strcmp(r->family, "deepseek") == 0 && o->form == LS_PIPE_DUALPIPE;
+    o->paired = deepseek && o->form == LS_PIPE_DUALPIPE;
     const bool megascale = strncmp(r->family, "megascale", 9) == 0;
     if (megascale && !*r->recompute) o->kept = LS_KEEP_SELECTIVE;
     o->sequence_parallel = strstr(r->recompute, "+sp") || megascale || ls_row_notes(r, "equence parallel") ||
