@@ -14,7 +14,7 @@ const ls_stack ls_stacks[] = {
         "A100", ANY, "" },
     { "deepspeed-a100", "bloom mtnlg", "A100", ANY, "" },
     { "deepspeed-a100-zero3", "ptdp-zero3", "A100", ANY, "" },
-    { "fsdp-a100", "mosaic misc llmc", "A100", ANY, "" },
+    { "fsdp-a100", "mosaic misc", "A100", ANY, "" },
     { "fsdp-h100", "mosaic", "H", ANY, "" },
     { "torchtitan-h100", "torchtitan", "H", ANY, "" },
     { "megatron-h100", "nemo-fp8 nemo-longseq mcore-h100 llama3 megatron-ci-mem", "H", DENSE, "" },
