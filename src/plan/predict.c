@@ -24,6 +24,7 @@ const ls_stack ls_stacks[] = {
     { "megatron-b200-moe", "bridge", "", MOE, "" },
     { "megatron-a100-pipeline", "zb zb-v zb-small zb-optsync zb-timings zb-bubble", "A100", ANY, "" },
     { "megatron-v100", "mlm2020", "V100", ANY, "" },
+    { "llmc-a100", "llmc", "A100", ANY, "" },
     { NULL, NULL, NULL, ANY, NULL },
 };
 

@@ -14,7 +14,7 @@ typedef struct ls_stack {
 } ls_stack;
 
 extern const ls_stack ls_stacks[]; /* the first that fits is a row's; name NULL at the end */
-enum { LS_STACKS = 16 };
+enum { LS_STACKS = 17 };
 /* The row's; where no stack has its family, one of its device; -1: no device of the table. */
 int ls_stack_of(const ls_row *r);
 /* Megatron-LM's on this device. */
