@@ -36,7 +36,7 @@ claim '405B on 16,384 devices, within a second of processor time' bash -c "ulimi
 # --- what is asked for
 claim 'degrees that are given' test "$(plan llama3-8b --topology h100-8 --world 64 --tp 4 --pp 2 --zero 1 --micro-batch 1 --json >given.json; json given.json '[(p["tp"], p["pp"], p["zero"], p["micro_batch"]) for p in j["plans"]] == [(4, 2, 1, 1)] * len(j["plans"])')" = True
 # R215: only FLOPs matter. The layout that would then be best, at the price that it has.
-of_flops=(llama3-70b --topology a100-8 --world 128 --batch 128)
+of_flops=(gpt3-175b --topology a100-8 --world 512 --batch 128)
 plan "${of_flops[@]}" --rank-by flops --json >flops.json
 plan "${of_flops[@]}" --rank-by flops >flops.txt
 claim 'ranked by FLOPs: shorter as ranked, longer in full, than the best plan' test "$(json flops.json '(lambda f, b: f["ranked_s"] < b < f["plan"]["step_s"])(j["by_flops"], j["plans"][0]["step_s"])')" = True
