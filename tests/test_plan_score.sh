@@ -94,6 +94,21 @@ differ() { ! cmp -s "$1" "$2"; }
 fit few.csv one.c one.csv >one.txt
 fit few.csv two.c two.csv >two.txt
 claim 'points repeat to the byte' cmp one.csv two.csv
+# Rows divided in another way: one configuration is in one fold there, too, and constants that all rows give stay.
+fit few.csv other.c other.csv 1 >other.fit
+fit few.csv two.c two.csv 0 >two.txt
+folds_of() { python3 - "$@" <<'PYTHON'
+import csv, sys
+one, other = (list(csv.DictReader(open(f))) for f in sys.argv[1:])
+whole = all(len({r["fold"] for r in other if (r["family"], r["what"], r["configuration"]) == k}) == 1
+            for k in {(r["family"], r["what"], r["configuration"]) for r in other})
+print([r["id"] for r in one] == [r["id"] for r in other], whole, [r["fold"] for r in one] != [r["fold"] for r in other])
+PYTHON
+}
+claim 'division 0 is the committed one' cmp one.csv two.csv
+claim 'another division moves whole configurations' test "$(folds_of one.csv other.csv)" = 'True True True'
+claim 'and no constant that all rows give' cmp <(sed '/ls_intervals/,$d' one.c) <(sed '/ls_intervals/,$d' other.c)
+for bad in -1 x 1x 1001 ''; do claim "no division '$bad'" fails_with 64 "DIVISION is '$bad': expected a whole number from 0 to 1000" fit few.csv two.c two.csv "$bad"; done
 claim 'one per row that the report counts' test "$(awk 'NR > 1 {n += $3} END {print n}' one.txt)" = "$(($(wc -l <one.csv) - 1))"
 
 # A measurement changes the constants, and not what is predicted for rows of its own fold.

@@ -1,10 +1,11 @@
 /* fit_planner.c -- fits the planner's constants to published measurements, and reports how well it predicts others.
  *
- *   build/tools/fit_planner ROWS.csv [src/plan/constants.c [docs/planner-points.csv]]
+ *   build/tools/fit_planner ROWS.csv [src/plan/constants.c [docs/planner-points.csv [DIVISION]]]
  *
  * Minimizes the mean absolute logarithm of predicted over measured, and how far constants are from what they are
  * expected to be, per stack (a device and its software). Cross-validation: whole configurations are in one of 5 folds;
- * each fold is predicted with constants that the four others gave, from the same start. Deterministic.
+ * each fold is predicted with constants that the four others gave, from the same start. Deterministic. DIVISION is the
+ * number of another way to divide the configurations into folds, from 1 on: an improvement should hold in several.
  */
 #include <math.h>
 #include <stdio.h>
@@ -33,6 +34,20 @@ _Static_assert((int)LS_C_COUNT <= (int)LS_K_COUNT, "constants of collectives fit
 #define RIDGE .02
 #define RIDGE_CONFIGURATIONS 5
 #define RIDGE_COLLECTIVES .002
+
+enum { MOST_DIVISIONS = 1000 };
+
+/* The fold of a row's configuration: division 0 takes its hash, each further one mixes that once more. */
+static int fold_of(const ls_row *r, int division)
+{
+    uint64_t h = ls_row_configuration(r);
+    for (int i = 0; i < division; i++) {
+        h = (h ^ 0x9e3779b97f4a7c15u) * 0xff51afd7ed558ccdu;
+        h = (h ^ h >> 33) * 0xc4ceb9fe1a85ec53u;
+        h ^= h >> 29;
+    }
+    return (int)(h % FOLDS);
+}
 
 static int kind_of(int group) { return group >= LS_STACKS; }
 
@@ -347,7 +362,13 @@ int main(int argc, char **argv)
     char *text = NULL;
     size_t bytes = 0;
     int n = 0;
-    if (argc < 2) return fprintf(stderr, "usage: fit_planner ROWS.csv [constants.c [points.csv]]\n"), 64;
+    if (argc < 2) return fprintf(stderr, "usage: fit_planner ROWS.csv [constants.c [points.csv [DIVISION]]]\n"), 64;
+    char *end = NULL;
+    const long asked = argc > 4 ? strtol(argv[4], &end, 10) : 0;
+    if (asked < 0 || asked > MOST_DIVISIONS || (argc > 4 && (end == argv[4] || *end)))
+        return fprintf(stderr, "fit_planner: DIVISION is '%s': expected a whole number from 0 to %d\n", argv[4],
+                       MOST_DIVISIONS), 64;
+    const int division = (int)asked;
     if (ls_file_read(argv[1], (size_t)1 << 28, &text, &bytes) < 0 || ls_rows_read(argv[1], text, &rows) < 0)
         return fprintf(stderr, "fit_planner: %s\n", ls_last_error()), 1;
     for (int i = 0; i < rows.n && n < MOST; i++) {
@@ -357,7 +378,7 @@ int main(int argc, char **argv)
         if (ls_row_coll(s->row, &s->coll) == LS_OK && s->row->value > 0) {
             s->stack = LS_STACKS + s->coll.class;
             s->seconds = ls_coll_measured(s->row, &s->coll);
-            s->fold = (int)(ls_row_configuration(s->row) % FOLDS);
+            s->fold = fold_of(s->row, division);
             n++;
             continue;
         }
@@ -368,7 +389,7 @@ int main(int argc, char **argv)
             s->stack = MEMORY;
             s->own = s->held_out = log(s->row->value / predicted);
             s->seconds = s->row->value * bytes_of(s->row->unit);
-            s->fold = (int)(ls_row_configuration(s->row) % FOLDS);
+            s->fold = fold_of(s->row, division);
             n++;
             continue;
         }
@@ -377,7 +398,7 @@ int main(int argc, char **argv)
         const bool seconds_ = strncmp(s->row->metric, "step_time", 9) == 0 ||
             strncmp(s->row->metric, "train_days", 10) == 0;
         s->seconds = seconds_ ? s->row->value / one : one / s->row->value;
-        s->fold = (int)(ls_row_configuration(s->row) % FOLDS);
+        s->fold = fold_of(s->row, division);
         n++;
     }
     weigh(all, n);
