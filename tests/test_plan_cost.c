@@ -363,6 +363,23 @@ static void software_of_a_row_waits(void **state)
     }
 }
 
+/* MT-NLG and BLOOM were trained with DeepSpeed's pipelines; a device of 2020 is not one of another kind. */
+static void software_and_device_choose_constants(void **state)
+{
+    (void)state;
+    static const struct { const char *family, *gpu, *stack; } of[] = {
+        { "bloom", "A100-80GB", "deepspeed-a100" }, { "mtnlg", "A100-80GB-SXM", "deepspeed-a100" },
+        { "korth", "A100-80GB-SXM", "megatron-a100" }, { "mlm2020", "A100-SXM4", "megatron-a100" },
+        { "mlm2020", "V100-32GB", "megatron-v100" }, { "llmc", "A100-80GB", "llmc-a100" },
+        { "llmc", "H100-80GB", "megatron-h100" }, { "unknown", "A100-80GB", "megatron-a100" },
+    };
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        ls_row row = { .gpu = of[i].gpu, .note = "" };
+        strcpy(row.family, of[i].family);
+        assert_string_equal(ls_stacks[ls_stack_of(&row)].name, of[i].stack);
+    }
+}
+
 static void ranks_read_and_write_their_own_part(void **state)
 {
     (void)state;
@@ -802,6 +819,7 @@ int main(void)
         cmocka_unit_test(chunks_that_wait_cost_time_each),
         cmocka_unit_test(a_step_that_ends_at_once_waits_for_the_last_stage),
         cmocka_unit_test(software_of_a_row_waits),
+        cmocka_unit_test(software_and_device_choose_constants),
         cmocka_unit_test(ranks_read_and_write_their_own_part),
         cmocka_unit_test(collectives_take_longer_for_more_bytes),
         cmocka_unit_test(gradients_take_their_links),
