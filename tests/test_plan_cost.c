@@ -675,6 +675,36 @@ static void latent_vectors_are_projected_again(void **state)
     assert_true(!run.latent_again && !run.blocks && !run.paired);
 }
 
+/* Of experts that get 1.2 times as many tokens, products take 1.2 times as long: no less, no more. */
+static void natural_routing_loads_experts(void **state)
+{
+    (void)state;
+    ls_row row = deepseek_row();
+    ls_run run, even;
+    ls_device_sheet ideal;
+    double k[LS_K_COUNT];
+    ls_layer_work loaded, balanced;
+    strcpy(row.family, "moezoo");
+    row.note = "long context; router forced to balance";
+    assert_int_equal(ls_row_run(&row, &even), LS_OK);
+    row.note = "long context; dropless, natural routing";
+    assert_int_equal(ls_row_run(&row, &run), LS_OK);
+    free_of_charge(&ideal, k);
+    k[LS_K_GEMM] = 1;
+    run.device = even.device = &ideal, run.bits = even.bits = 16;
+    ls_layer_work_of(&run, k, &loaded);
+    ls_layer_work_of(&even, k, &balanced);
+    const ls_llm *m = &run.m; /* three matrices per expert, a multiplication and an addition per weight and token */
+    const double experts = 6.0 * (double)(m->seq * run.micro * m->topk * m->hidden * m->expert_ffn);
+    const double want = .2 * experts / (ideal.peak16 * ideal.sustained);
+    if (!near(loaded.sparse.products - balanced.sparse.products, want))
+        fail_msg("%g s, expected %g", loaded.sparse.products - balanced.sparse.products, want);
+    assert_true(loaded.dense.products == balanced.dense.products);
+    row = deepseek_row();
+    assert_int_equal(ls_row_run(&row, &run), LS_OK);
+    assert_true(run.m.load > 1);
+}
+
 /* Experts are not divided by tp: the ranks of a group of ep are neighbors, eight of them in a node of eight. */
 static void groups_of_experts_are_neighbors(void **state)
 {
@@ -832,6 +862,7 @@ int main(void)
         cmocka_unit_test(sizes_say_the_form_of_a_model),
         cmocka_unit_test(pairs_hide_exchanges),
         cmocka_unit_test(latent_vectors_are_projected_again),
+        cmocka_unit_test(natural_routing_loads_experts),
         cmocka_unit_test(groups_of_experts_are_neighbors),
         cmocka_unit_test(micro_batches_are_as_many_as_stages),
         cmocka_unit_test(gathers_move_the_bits_of_products),
