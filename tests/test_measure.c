@@ -5,6 +5,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "base/context.h"
+#include "base/env.h"
 #include "lockstep/opts.h"
 #include "train/config.h"
 #include "train/measure.h"
@@ -62,11 +64,73 @@ static void a_long_step_is_the_only_one(void **state)
     }
 }
 
+/* --- clocks that disturb what they time ---------------------------------------------------------------------- */
+
+#define BURN_NS 30000u /* that a look takes, unless the one before was just then */
+#define JUST_NS 3000u
+
+static const ls_env *real_env;
+static _Thread_local uint64_t looked_ns;
+
+static void burn(void)
+{
+    uint64_t now = real_env->mono_ns();
+    const uint64_t until = now - looked_ns > JUST_NS ? now + BURN_NS : now;
+    while (now < until) now = real_env->mono_ns();
+    looked_ns = now;
+}
+
+static uint64_t slow_thread_cpu_ns(void)
+{
+    burn();
+    return real_env->thread_cpu_ns();
+}
+
+static double step_of_many_operations(void)
+{
+    static const char *const flag[][2] = {
+        { "model.name", "mlp" },
+        { "model.dims", "[96, 96, 96, 96, 96, 96, 96, 96, 96, 96, 96, 96, 96, 96, 96, 96, 96, 96, 96, 96, 96, 96, 96, 4]" },
+        { "data.name", "synthetic" }, { "train.steps", "200" }, { "train.global_batch", "64" }, { "train.micro_batch", "64" },
+        { "train.eval_every", "0" },
+    };
+    ls_train_config c;
+    ls_opts *o;
+    ls_measured m;
+    assert_int_equal(ls_opts_create(ls_train_opts, ls_train_nopts, &c, &o), LS_OK);
+    for (size_t i = 0; i < sizeof flag / sizeof *flag; i++)
+        if (ls_opts_set(o, flag[i][0], flag[i][1], "flag") < 0) fail_msg("%s", ls_last_error());
+    assert_int_equal(ls_train_config_resolve(o, &c), LS_OK);
+    if (ls_measure(&c, 1, 64, LS_MEASURE_LONG_S, &m) < 0) fail_msg("%s", ls_last_error()); /* of 64 here: one thread */
+    assert_int_equal(m.threads, 1);
+    double sum = m.rest_s + m.update_s + m.data_s;
+    for (int i = 0; i < m.n; i++) sum += m.row[i].takes.busy_s;
+    ls_measured_free(&m);
+    ls_opts_destroy(o);
+    return sum;
+}
+
+/* The clock of the thread is read around each operation, and nowhere else; whatever that costs the operations, a step takes what it takes unlistened to. */
+static void clocks_do_not_lengthen_what_they_time(void **state)
+{
+    (void)state;
+    static ls_env slow;
+    const double usual = step_of_many_operations();
+    real_env = ls_context_get()->env;
+    slow = *real_env;
+    slow.thread_cpu_ns = slow_thread_cpu_ns;
+    ls_context_get()->env = &slow;
+    const double slowed = step_of_many_operations();
+    ls_context_get()->env = real_env;
+    if (slowed > 2 * usual) fail_msg("a step of %.3f ms takes %.3f ms by clocks that take long", 1e3 * usual, 1e3 * slowed);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layers_take_as_long_as_they_sleep),
         cmocka_unit_test(a_long_step_is_the_only_one),
+        cmocka_unit_test(clocks_do_not_lengthen_what_they_time),
     };
     return cmocka_run_group_tests_name("measure", tests, NULL, NULL);
 }

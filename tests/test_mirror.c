@@ -66,6 +66,16 @@ static void others_give_what_this_rank_gives(void **state)
     ls_world_leave(w);
 }
 
+/* As a run's, whose peers map it: pages of the same size. */
+static void memory_is_that_of_a_run(void **state)
+{
+    (void)state;
+    ls_world *w;
+    assert_int_equal(ls_world_mirror(0, 2, NULL, NULL, NULL, &w), LS_OK);
+    assert_true(ls_arena_fd(w->arena) >= 0);
+    ls_world_leave(w);
+}
+
 /* Groups are those of the real ranks: who gives which color is known. */
 static void groups_are_those_of_the_layout(void **state)
 {
@@ -261,14 +271,41 @@ static void errors_say_that_it_is_a_mirror(void **state)
     ls_world_leave(w);
 }
 
+/* Where ranks divide a model a mirror's gradients are wrong. Replicas' are those of some samples. */
+static void a_mirror_learns_from_gradients_that_are_right(void **state)
+{
+    (void)state;
+    static const struct { size_t layout; int ranks; const char *key, *value; bool learns; } row[] = {
+        { 0, RANKS, NULL, NULL, false }, { 1, RANKS, NULL, NULL, false },  { 5, RANKS, NULL, NULL, false },
+        { 5, 1, NULL, NULL, true },      { 5, 2, "zero.stage", "0", true }, { 9, RANKS, NULL, NULL, false },
+    };
+    for (size_t i = 0; i < COUNT(row); i++) {
+        ls_measured m;
+        configure(row[i].layout);
+        if (row[i].key) set(row[i].key, row[i].value);
+        assert_int_equal(ls_train_config_resolve(o, &c), LS_OK);
+        c.train.steps = 4;
+        if (ls_measure_stages(&c, row[i].ranks, row[i].ranks, 4, LS_MEASURE_LONG_S, &m) < 0)
+            fail_msg("layout %zu: %s", row[i].layout, ls_last_error());
+        assert_true(c.optim.lr > 1e-10);
+        if ((m.learning_rate == c.optim.lr) != row[i].learns)
+            fail_msg("layout %zu on %d ranks: a rate of %g; the run has %g", row[i].layout, row[i].ranks, m.learning_rate, c.optim.lr);
+        assert_true(row[i].learns || m.learning_rate < 1e-10);
+        ls_measured_free(&m);
+        ls_opts_destroy(o);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(others_give_what_this_rank_gives),
         cmocka_unit_test(errors_say_that_it_is_a_mirror),
+        cmocka_unit_test(memory_is_that_of_a_run),
         cmocka_unit_test(groups_are_those_of_the_layout),
         cmocka_unit_test(a_mirror_computes_what_a_real_rank_does),
         cmocka_unit_test(stages_have_the_operations_of_their_ranks),
+        cmocka_unit_test(a_mirror_learns_from_gradients_that_are_right),
     };
     return cmocka_run_group_tests_name("mirror", tests, make_text, remove_text);
 }

@@ -20,7 +20,7 @@
 #define ENOUGH_NS   500000000u /* of steps that are timed, */
 #define FEW_STEPS   3          /* and of so many long steps */
 #define LONG_NS     1500000000u
-#define SMALL_RATE  1e-20      /* a mirror's gradients are wrong: with more, they would drive parameters to denormal numbers */
+#define SMALL_RATE  1e-20      /* wrong gradients would drive parameters to denormal numbers */
 #define MOST_MIRRORS 64        /* at the same time */
 #define MOST_TAKEN  (1 << 20)  /* steps: more than the limits of time allow */
 #define ASLEEP      0.2 /* an operation that computes for a smaller part of its time waits for a clock */
@@ -45,6 +45,9 @@ typedef struct listener {
     sample step_of[MOST_STEPS]; /* whole steps, */
     sample own[MOST_STEPS];     /* and what of them listening took: clocks are read around operations of microseconds */
     sample look;                /* of that, a look at both clocks */
+    sample bare_of[MOST_STEPS]; /* steps that no one listened to, each after one of step_of: */
+    int bares;                  /* so many */
+    bool bare;                  /* the step that is on is one of them */
     double data_s[MOST_STEPS], update_s[MOST_STEPS];
     ls_status st;
 } listener;
@@ -122,7 +125,7 @@ static int row_of(listener *x, const ls_op_event *e)
 static void on_op(void *arg, const ls_op_event *e)
 {
     listener *x = arg;
-    if (!x->running || x->st < 0) return;
+    if (!x->running || x->bare || x->st < 0) return;
     const clock_pair ended = now(x);
     const int i = row_of(x, e);
     if (i < 0) return;
@@ -143,7 +146,7 @@ static ls_status on_unit(void *arg, const ls_unit *unit, ls_unit_when when)
 {
     listener *x = arg;
     (void)unit;
-    if (!x->running && (when == LS_UNIT_ENTER || when == LS_UNIT_ENTER_BACKWARD)) {
+    if (!x->running && !x->bare && (when == LS_UNIT_ENTER || when == LS_UNIT_ENTER_BACKWARD)) {
         x->running = true;
         x->last = now(x);
     }
@@ -170,6 +173,18 @@ static ls_status time_step(ls_trainer *t, listener *x)
     return x->st;
 }
 
+/* The same without listening. */
+static ls_status time_bare_step(ls_trainer *t, listener *x)
+{
+    ls_step_stats s;
+    const clock_pair begin = now(x);
+    x->bare = true;
+    const ls_status st = ls_train_step(t, &s);
+    x->bare = false;
+    x->bare_of[x->bares++] = between(begin, now(x));
+    return st;
+}
+
 /* Since `begin`, and within the part of the run that they are, by the clock of the newest step. */
 static bool is_warm(const listener *x, uint64_t begin)
 {
@@ -177,10 +192,15 @@ static bool is_warm(const listener *x, uint64_t begin)
     return (double)(ls_env_get()->mono_ns() - begin) >= fmin(WARM_NS, part);
 }
 
+static bool is_long(const listener *x, uint64_t begin)
+{
+    return x->step > 0 && ls_env_get()->mono_ns() - begin >= x->long_ns;
+}
+
 static bool is_enough(const listener *x, uint64_t begin, uint64_t timed_from)
 {
     const uint64_t t = ls_env_get()->mono_ns();
-    return (x->step >= LEAST_STEPS && t - timed_from >= ENOUGH_NS) || (x->step > 0 && t - begin >= x->long_ns) ||
+    return (x->step >= LEAST_STEPS && t - timed_from >= ENOUGH_NS) || is_long(x, begin) ||
            (x->step >= FEW_STEPS && t - timed_from >= LONG_NS);
 }
 
@@ -191,12 +211,10 @@ static void start_over(listener *x)
 }
 
 /* Steps to warm up are timed, too: one after which there is no time for another has to do. */
-static ls_status time_steps(ls_trainer *t, listener *x)
+static ls_status take_steps(ls_trainer *t, listener *x)
 {
-    static const ls_tape_events events = { .unit = on_unit, .op = on_op, .done = on_done };
     const uint64_t begin = ls_env_get()->mono_ns();
     uint64_t timed_from = begin;
-    for (int i = 0; i < t->par.ntapes; i++) LS_TRY(ls_tape_listen(t->par.tape[i], &events, x));
     for (int warm = WARM, done = false; !done;) {
         if (warm > 0) start_over(x);
         x->step = warm > 0 ? 0 : x->out->steps;
@@ -204,11 +222,22 @@ static ls_status time_steps(ls_trainer *t, listener *x)
         LS_TRY(time_step(t, x));
         x->out->steps = ++x->step;
         done = x->step == MOST_STEPS || is_enough(x, begin, timed_from);
-        if (warm == 0) continue;
+        if (warm == 0) {
+            if (!is_long(x, begin)) LS_TRY(time_bare_step(t, x));
+            continue;
+        }
         timed_from = ls_env_get()->mono_ns();
         if (warm > 1 || is_warm(x, begin)) warm--;
         if (warm == 0 && !done) start_over(x);
     }
+    return LS_OK;
+}
+
+static ls_status time_steps(ls_trainer *t, listener *x)
+{
+    static const ls_tape_events events = { .unit = on_unit, .op = on_op, .done = on_done };
+    for (int i = 0; i < t->par.ntapes; i++) LS_TRY(ls_tape_listen(t->par.tape[i], &events, x));
+    LS_TRY(take_steps(t, x));
     for (int i = 0; i < t->par.ntapes; i++) ls_tape_unlisten(t->par.tape[i], x);
     for (int i = 0; i < t->par.model->params.n; i++)
         x->out->elements += (double)t->par.model->params.item[i].own.count;
@@ -364,6 +393,32 @@ static double jitter_of(const listener *x)
     return all > 0 ? fmin(0.5, sqrt(3) * varies / all) : 0;
 }
 
+/* By the clock its median, since other processes lengthen it; of processor time the mean. */
+static double typical(const sample *of, int n, bool clock)
+{
+    double v[MOST_STEPS] = { 0 };
+    for (int i = 0; i < n; i++) v[i] = clock ? of[i].wall_s : of[i].cpu_s;
+    return clock ? median(v, n) : mean(v, n);
+}
+
+/* Operations are slower while they are listened to, beyond what looks at the clocks take: a system call leaves a core's
+ * predictions and caches as it likes. A step that no one listened to says what all of them take together. */
+static void undo_listening(listener *x)
+{
+    ls_measured *m = x->out;
+    const bool clock = m->threads > 1;
+    if (x->bares < FEW_STEPS) return;
+    double own = m->update_s + m->data_s, ops = m->rest_s;
+    for (int i = 0; i < m->n; i++) {
+        ops += m->row[i].takes.busy_s;
+        if (clock) own += m->row[i].takes.asleep_s;
+    }
+    const double bare = typical(x->bare_of, x->bares, clock);
+    const double part = ops > 0 && bare > own ? (bare - own) / ops : 1;
+    for (int i = 0; i < m->n; i++) m->row[i].takes.busy_s *= part;
+    m->rest_s *= part;
+}
+
 static void sum_up(listener *x)
 {
     ls_measured *m = x->out;
@@ -384,6 +439,7 @@ static void sum_up(listener *x)
     m->update_s = fmin(median(x->update_s, m->steps), all);
     m->data_s = fmin(median(x->data_s, m->steps), all - m->update_s);
     m->rest_s = all - m->update_s - m->data_s;
+    undo_listening(x);
 }
 
 ls_status ls_measure(const ls_train_config *c, int ranks, int here, double long_s, ls_measured *out)
@@ -395,6 +451,7 @@ ls_status ls_measure(const ls_train_config *c, int ranks, int here, double long_
     LS_TRY(ls_train_plan(c, ranks, &p));
     alone(c, &p, &one);
     out->micro_batches = (int)(one.train.global_batch / one.train.micro_batch);
+    out->learning_rate = one.optim.lr;
     listener *x = calloc(1, sizeof *x);
     if (!x) return ls_fail(LS_NO_MEMORY, "a measurement");
     x->out = out;
@@ -546,6 +603,14 @@ static ls_status in_mirrors(const ls_train_config *c, const ls_plan *p, int rank
     return st;
 }
 
+/* Whether a mirror's gradients are those of some rank: of its own samples. Then it learns as the run does, and what
+ * depends on values, as the work of each expert, becomes the same. Where ranks divide a model, gradients are wrong. */
+static bool learns(const ls_train_config *c, const ls_plan *p)
+{
+    return p->size[LS_AXIS_PP] * p->size[LS_AXIS_EP] * p->size[LS_AXIS_CP] * p->size[LS_AXIS_TP] == 1 &&
+           (p->size[LS_AXIS_DP] == 1 || (c->zero.stage == 0 && strcmp(c->ddp.hook, "none") == 0));
+}
+
 ls_status ls_measure_stages(const ls_train_config *c, int ranks, int here, double cores, double long_s,
                             ls_measured *out)
 {
@@ -557,10 +622,16 @@ ls_status ls_measure_stages(const ls_train_config *c, int ranks, int here, doubl
     ls_plan p;
     only_steps(c, &mine);
     LS_TRY(ls_train_plan(&mine, ranks, &p));
+    if (learns(c, &p)) {
+        mine.optim.lr = c->optim.lr;
+        mine.optim.min_lr = c->optim.min_lr;
+        mine.optim.min_lr_ratio = c->optim.min_lr_ratio;
+    }
     for (int k = 0; k < p.size[LS_AXIS_PP]; k++) out[k] = (ls_measured){ 0 };
     ls_context_get()->log_level = LS_LOG_WARN; /* what a run says of itself is said once */
     const ls_status st = in_mirrors(&mine, &p, ranks, here, crowd > 1 ? crowd : 1, long_s, c->train.steps, out);
     ls_context_get()->log_level = level;
+    for (int k = 0; k < p.size[LS_AXIS_PP]; k++) out[k].learning_rate = mine.optim.lr;
     out->seconds = 1e-9 * (double)(ls_env_get()->mono_ns() - begin);
     return st < 0 ? ls_while(st, "timing the ranks of the layout") : LS_OK;
 }
