@@ -90,9 +90,9 @@ static double step_of_many_operations(void)
 {
     static const char *const flag[][2] = {
         { "model.name", "mlp" },
-        { "model.dims", "[96, 96, 96, 96, 96, 96, 96, 96, 96, 96, 96, 96, 96, 96, 96, 96, 96, 96, 96, 96, 96, 96, 96, 4]" },
-        { "data.name", "synthetic" }, { "train.steps", "200" }, { "train.global_batch", "64" }, { "train.micro_batch", "64" },
-        { "train.eval_every", "0" },
+        { "model.dims", "[96, 96, 96, 96, 96, 96, 96, 96, 96, 96, 96, 96, 96, 96, 96, 96, 96, 96, 96, 96, 96, 96, 4]" },
+        { "data.name", "synthetic" },  { "train.steps", "200" },       { "train.global_batch", "64" },
+        { "train.micro_batch", "64" }, { "train.eval_every", "0" },
     };
     ls_train_config c;
     ls_opts *o;
@@ -101,7 +101,8 @@ static double step_of_many_operations(void)
     for (size_t i = 0; i < sizeof flag / sizeof *flag; i++)
         if (ls_opts_set(o, flag[i][0], flag[i][1], "flag") < 0) fail_msg("%s", ls_last_error());
     assert_int_equal(ls_train_config_resolve(o, &c), LS_OK);
-    if (ls_measure(&c, 1, 64, LS_MEASURE_LONG_S, &m) < 0) fail_msg("%s", ls_last_error()); /* of 64 here: one thread */
+    /* one of 64 ranks here: with one thread */
+    if (ls_measure(&c, 1, 64, LS_MEASURE_LONG_S, &m) < 0) fail_msg("%s", ls_last_error());
     assert_int_equal(m.threads, 1);
     double sum = m.rest_s + m.update_s + m.data_s;
     for (int i = 0; i < m.n; i++) sum += m.row[i].takes.busy_s;
@@ -110,7 +111,8 @@ static double step_of_many_operations(void)
     return sum;
 }
 
-/* The clock of the thread is read around each operation, and nowhere else; whatever that costs the operations, a step takes what it takes unlistened to. */
+/* The clock of the thread is read around each operation, and nowhere else. Whatever that costs the operations, a step
+ * takes what it takes unlistened to. */
 static void clocks_do_not_lengthen_what_they_time(void **state)
 {
     (void)state;

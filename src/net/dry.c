@@ -106,7 +106,8 @@ static ls_status open_memory(ls_world *w)
     if (w->dry) {
         LS_TRY(ls_arena_create_dry(&w->ledger, &w->arena));
     } else {
-        LS_TRY(ls_arena_create(w->opts.arena_bytes, true, &w->ledger, &w->arena)); /* pages as small as a run's (peers.c) */
+        /* shared as a run's (peers.c), whose pages are small: translations are missed as often */
+        LS_TRY(ls_arena_create(w->opts.arena_bytes, true, &w->ledger, &w->arena));
         ls_arena_may_grow(w->arena, NULL, NULL);
     }
     return ls_tracer_create(&w->page->rank[w->rank].box, &w->tracer);

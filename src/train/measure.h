@@ -35,7 +35,7 @@ typedef struct ls_measured {
     double data_s;        /* of a step's samples */
     double rest_s;        /* of a step, besides operations, data and optimizer */
     double jitter;        /* an operation takes up to this part more or less */
-    double learning_rate; /* of the steps that were timed: of mirrors, the run's or next to none (ls_measure_stages) */
+    double learning_rate; /* of the steps: in mirrors the run's or next to none (ls_measure_stages) */
 } ls_measured;
 
 #define LS_MEASURE_LONG_S 15 /* the other ranks of a run wait for 60 s until this one joins them */
@@ -45,10 +45,10 @@ typedef struct ls_measured {
  * run. */
 ls_status ls_measure(const ls_train_config *c, int ranks, int here, double long_s, ls_measured *out);
 void ls_measured_free(ls_measured *m);
-/* The same for each stage of the pipeline: out[parallel.pp]. A mirror learns where the gradients of its own samples are
- * those of a rank: on one rank, and on replicas without ZeRO or a hook. Here the ranks of the layout compute, in mirrors
+/* The same for each stage of the pipeline: out[parallel.pp]. Here the ranks of the layout compute, in mirrors
  * (ls_world_mirror): operations have the very sizes and order of the run, and no other rank is there. If ranks share
- * `cores` of this machine, all of its ranks are timed together. To be freed also after a failure. */
+ * `cores` of this machine, all of its ranks are timed together. A mirror learns where the gradients of its own samples
+ * are those of a rank: on one rank, and on replicas without ZeRO or a hook. To be freed also after a failure. */
 ls_status ls_measure_stages(const ls_train_config *c, int ranks, int here, double cores, double long_s,
                             ls_measured *out);
 /* Of one call. An operation that was not measured is as fast as those of the same kind; one of a kind that was not is
