@@ -1,4 +1,9 @@
-/* coll_cost.c -- NCCL's collectives: the least of three protocols. */
+/* coll_cost.c -- NCCL's collectives: three protocols, and which of them NCCL takes.
+ *
+ * NCCL does not take the fastest protocol but the one that its own model (ncclTopoTuneModel in src/graph/tuning.cc)
+ * expects to be the fastest. On rings of NVLink that model overestimates LL128, and so messages between 1 and 16 MB
+ * keep a protocol longer than the fastest one would be. The model's constants decide here, too; the fitted constants
+ * only say how long the chosen protocol takes. */
 #include <math.h>
 #include <string.h>
 
@@ -32,7 +37,7 @@ ls_status ls_row_coll(const ls_row *r, ls_coll_run *o)
         1 };
     const bool across = r->per_node && r->n > r->per_node;
     switch (first) {
-    case 'V': o->class = 0, o->rings = cube_rings(r->n); break;
+    case 'V': o->class = 0, o->rings = cube_rings(r->n), o->no_ll128 = r->n == 5; break;
     case 'A': o->class = 1; break;
     /* NVLink's switch reduces in flight (NVLS): NCCL takes it for all_reduce where many ranks share it. */
     case 'H': o->class = nvls ? 2 : 3, o->rings = nvls ? fmin(1, .86 + .14 * (double)(r->n - 5) / 2) : 1; break;
@@ -43,6 +48,27 @@ ls_status ls_row_coll(const ls_row *r, ls_coll_run *o)
     return LS_OK;
 }
 
+/* What NCCL's model believes of rings of NVLink (2.9 to 2.17): microseconds per call and per step, GB/s of all rings and
+ * at most of LL. Classes that are not listed reduce in switches or cross a network. */
+static const double call_us[3] = { 3.6, 10, 8.4 }, step_us[3] = { .47, 1.9, 3.4 };
+static const struct { double line, ll_most; } believed[LS_COLL_CLASSES] = { { 120, 39 }, { 240, 87.7 } };
+
+/* The model's versions differ in digits: within a percent of a tie either protocol is likely. */
+#define TIE 200
+
+void ls_coll_choice(const ls_coll_run *r, double part[3])
+{
+    const double line = 1e3 * believed[r->class].line * r->rings, most = 1e3 * believed[r->class].ll_most;
+    const double bytes = r->bytes * r->factor, steps = (r->factor >= 1 ? 2 : 1) * (r->n - 1);
+    const double per_us[3] = { fmin(line / 4, most), .92 * line, line };
+    double us[3], least = INFINITY, sum = 0;
+    for (int i = 0; i < 3; i++) us[i] = call_us[i] + step_us[i] * steps + bytes / per_us[i];
+    if (r->no_ll128) us[1] = INFINITY;
+    for (int i = 0; i < 3; i++) least = fmin(least, us[i]);
+    for (int i = 0; i < 3; i++) sum += part[i] = pow(least / us[i], TIE);
+    for (int i = 0; i < 3; i++) part[i] /= sum;
+}
+
 double ls_coll_cost(const ls_coll_run *r, const double *k)
 {
     const double bus = 1e3 * k[LS_C_BUS] * r->rings; /* bytes per microsecond */
@@ -50,7 +76,12 @@ double ls_coll_cost(const ls_coll_run *r, const double *k)
     const double ll = k[LS_C_LL] + k[LS_C_LL_RANK] * r->n + r->bytes * r->factor / (bus * k[LS_C_LL_PART]);
     const double ll128 = k[LS_C_LL128] + k[LS_C_LL128_RANK] * r->n + r->bytes * r->factor / (bus * k[LS_C_LL128_PART]);
     const double simple = k[LS_C_SIMPLE] + k[LS_C_SIMPLE_RANK] * r->n + x + k[LS_C_RAMP] * sqrt(x);
-    /* NCCL picks the least; near a tie it does not always. */
+    if (believed[r->class].line > 0) {
+        double part[3];
+        ls_coll_choice(r, part);
+        return 1e-6 * exp(part[0] * log(ll) + part[1] * log(ll128) + part[2] * log(simple));
+    }
+    /* Elsewhere the least; near a tie NCCL does not always pick it. */
     return 1e-6 * pow(pow(ll, -12) + pow(ll128, -12) + pow(simple, -12), -1.0 / 12);
 }
 

@@ -33,10 +33,14 @@ typedef struct ls_coll_run {
     int class;
     double n, bytes, factor; /* of the bus */
     double rings;            /* part of the bus that the topology leaves */
+    bool no_ll128;           /* messages leave NVLink, and the protocol needs it */
 } ls_coll_run;
 
 /* LS_UNSUPPORTED: the row is no measurement of a collective, or does not state the message. */
 ls_status ls_row_coll(const ls_row *r, ls_coll_run *out);
+/* Which protocol NCCL takes on rings of NVLink, LL, LL128 or Simple, by its own model: parts that sum to 1. Only of
+ * classes v100 and a100. */
+void ls_coll_choice(const ls_coll_run *r, double part[3]);
 double ls_coll_cost(const ls_coll_run *r, const double *k); /* seconds */
 /* What the row measures where the collective takes so many seconds, and the reverse. */
 double ls_coll_value(const ls_row *r, const ls_coll_run *run, double seconds);
