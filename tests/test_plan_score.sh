@@ -131,7 +131,7 @@ claim 'and the predictions of other folds' differ <(awk -F, -v f="$fold" '$5 != 
 claim 'no prediction of its own fold' cmp <(awk -F, -v f="$fold" '$5 == f {print $3, $7}' one.csv) <(awk -F, -v f="$fold" '$5 == f {print $3, $7}' changed-points.csv)
 
 # The committed points and the committed intervals are of one fit: percentiles of measured over predicted by family, or Student's t
-# over its configurations where that is wider (95th percentiles as printed in tables).
+# over its configurations where that is wider (95th percentiles as printed in tables); rows beyond the percentiles count as on them.
 claim 'intervals of constants.c are those of the points' python3 - "$points" "$source_dir/src/plan/constants.c" <<'PYTHON'
 import csv, math, re, statistics, sys
 table = {1: 6.314, 2: 2.920, 3: 2.353, 4: 2.132, 5: 2.015, 6: 1.943, 7: 1.895, 8: 1.860, 9: 1.833, 10: 1.812, 12: 1.782, 15: 1.753, 20: 1.725,
@@ -153,10 +153,14 @@ found = families
 assert len(found) == len(logs) > 30, (len(found), len(logs))
 for family, what, low, high in found:
     v, n = sorted(x for x, _ in logs[family, what]), len({c for _, c in logs[family, what]})
-    about = statistics.mean(v) if n > 1 else 0 # rows of one configuration repeat one error
-    spread = student(n - 1) * math.sqrt(sum((x - about) ** 2 for x in v) / (len(v) - 1)) * math.sqrt(1 + 1 / n)
-    for got, want in ((low, min(at(v, .05), statistics.mean(v) - spread)), (high, max(at(v, .95), statistics.mean(v) + spread))):
+    ends = at(v, .05), at(v, .95)
+    inner = [ends[0] if x < ends[0] else ends[1] if x > ends[1] else x for x in v] # outliers count as on the percentiles
+    about = statistics.mean(inner) if n > 1 else 0 # rows of one configuration repeat one error
+    spread = student(n - 1) * math.sqrt(sum((x - about) ** 2 for x in inner) / (len(v) - 1)) * math.sqrt(1 + 1 / n)
+    for got, want in ((low, min(ends[0], statistics.mean(inner) - spread)), (high, max(ends[1], statistics.mean(inner) + spread))):
         assert abs(float(got) / math.exp(want) - 1) < 2e-3, (family, what, got, math.exp(want))
+    if family == "nccl": # the first message of a sweep took 17 times as long as predicted: the other 88 rows say how wide it is
+        assert max(x for x in v) > math.log(10) and float(high) < 1.4, (high, v[-1])
 
 # Stacks that have families of their own: at least as many of their rows are within as the interval says.
 whole = {"megatron-a100-vtrain": "vtrain-multi", "megatron-a100-node": "vtrain-single", "deepspeed-a100": "bloom", "deepspeed-a100-zero3": "ptdp-zero3",

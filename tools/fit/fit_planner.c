@@ -193,17 +193,20 @@ static double student(int freedom)
 }
 
 /* Where 90 % of further rows of a family are expected: between its 5th and 95th percentile; and as few configurations
- * have no percentiles, at least where Student's t says, were its logarithms normal. The rows of a single configuration
- * repeat one error, so that they vary about no error at all, not about their mean. */
+ * have no percentiles, at least where Student's t says, were its logarithms normal. Rows beyond the percentiles count
+ * there as if they were on them: a single outlier among many rows widens nothing, and few rows have none beyond. The
+ * rows of a single configuration repeat one error, so that they vary about no error at all, not about their mean. */
 static void interval(const double *logs, int n, int configurations, double *low, double *high)
 {
     double mean = 0, square = 0;
-    for (int i = 0; i < n; i++) mean += logs[i] / n;
-    for (int i = 0; i < n; i++) square += pow(logs[i] - (configurations > 1 ? mean : 0), 2);
+    const double least = quantile(logs, n, .05), most = quantile(logs, n, .95);
+    for (int i = 0; i < n; i++) mean += fmin(fmax(logs[i], least), most) / n;
+    for (int i = 0; i < n; i++)
+        square += pow(fmin(fmax(logs[i], least), most) - (configurations > 1 ? mean : 0), 2);
     const double deviation = n > 1 ? sqrt(square / (n - 1)) : 0;
     const double spread = student(configurations - 1) * deviation * sqrt(1 + 1.0 / configurations);
-    *low = exp(fmin(quantile(logs, n, .05), mean - spread));
-    *high = exp(fmax(quantile(logs, n, .95), mean + spread));
+    *low = exp(fmin(least, mean - spread));
+    *high = exp(fmax(most, mean + spread));
 }
 
 /* Ampere, Hopper, Volta; B200 and GB200 are one kind. */
