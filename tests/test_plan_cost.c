@@ -394,8 +394,8 @@ static void ranks_read_and_write_their_own_part(void **state)
     assert_true(near(ls_coll_cost(&r, k), .75e9 / 100e9));
 }
 
-/* Except where NCCL at last takes a faster protocol: on rings of NVLink, twice the bytes then take less than 1.7 times as
- * long, but never less than half. */
+/* Except where NCCL at last takes a faster protocol: on rings of NVLink more bytes may then take less time, but never
+ * less than half. */
 static void collectives_take_longer_for_more_bytes(void **state)
 {
     (void)state;
@@ -411,9 +411,9 @@ static void collectives_take_longer_for_more_bytes(void **state)
 }
 
 /* On which side of the change from LL128 to Simple a message is, measurements show: up to there twice the bytes take
- * nearly twice as long, then hardly longer. On V100 4 MB took 142 us and 8 MB 178 on 4 devices; 8 MB and 16 MB 271 and 366
- * on 7, 238 and 274 on 8. On 2 the rate of the single ring is the same from 1 MB on. On 8 A100, 1 MB took 102 us and
- * 2 MB 101: the change from LL to LL128. */
+ * nearly twice as long, then hardly longer. On V100 4 MB took 142 us and 8 MB 178 on 4 devices; 8 MB and 16 MB took
+ * 271 and 366 on 7, 238 and 274 on 8. On 2 the rate of the single ring is the same from 1 MB on. On 8 A100, 1 MB took
+ * 102 us and 2 MB 101: the change from LL to LL128. */
 static void nccl_stays_with_a_protocol(void **state)
 {
     (void)state;

@@ -48,8 +48,8 @@ ls_status ls_row_coll(const ls_row *r, ls_coll_run *o)
     return LS_OK;
 }
 
-/* What NCCL's model believes of rings of NVLink (2.9 to 2.17): microseconds per call and per step, GB/s of all rings and
- * at most of LL. Classes that are not listed reduce in switches or cross a network. */
+/* What NCCL's model believes of rings of NVLink (2.9 to 2.17): microseconds per call and per step, GB/s of all rings,
+ * and the most that LL reaches. Classes that are not listed reduce in switches or cross a network. */
 static const double call_us[3] = { 3.6, 10, 8.4 }, step_us[3] = { .47, 1.9, 3.4 };
 static const struct { double line, ll_most; } believed[LS_COLL_CLASSES] = { { 120, 39 }, { 240, 87.7 } };
 
