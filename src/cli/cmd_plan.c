@@ -122,6 +122,10 @@ static ls_status model(const options *o, const char *name, ls_llm *m)
     for (size_t i = 0; i < sizeof size / sizeof *size; i++)
         if (size[i].given) memcpy((char *)m + size[i].at, &size[i].given, sizeof(int64_t));
     m->gated |= o->sizes.gated;
+    const char *missing = m->hidden == 0 ? "hidden" : m->heads == 0 ? "heads" : m->vocab == 0 ? "vocab" : NULL;
+    if (!name && missing)
+        return ls_fail(LS_USAGE, "--%s is missing: a model by its sizes needs --layers, --hidden, --heads and --vocab",
+                       missing);
     return ls_llm_check(m);
 }
 

@@ -1,5 +1,6 @@
 /* search.c -- the best layouts of a world: visits nodes that no bound excludes. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/team.h"
@@ -149,6 +150,32 @@ static int by_bound(const void *a, const void *b)
     return (x->order > y->order) - (x->order < y->order);
 }
 
+static ls_status none_legal(const ls_layout_query *q, const ls_layouts *out)
+{
+    int most = LS_REFUSE_HEADS;
+    for (int i = most; i < LS_REFUSE_COUNT; i++) most = out->refused[i] > out->refused[most] ? i : most;
+    return ls_fail(LS_BAD_CONFIG, "%lld ranks and a batch of %lld have no legal layout: of %lld degrees most are "
+                   "refused because %s; take another world, batch, sequence length or degrees", (long long)q->world,
+                   (long long)q->batch, (long long)out->degrees, ls_refusal_text((ls_refusal)most));
+}
+
+/* The degrees that were asked for are no factors of the world. */
+static ls_status no_such_degrees(const ls_layout_query *q)
+{
+    const struct { const char *axis; int64_t degree; } all[] = {
+        { "tp", q->fixed.t }, { "pp", q->fixed.p }, { "cp", q->fixed.c }, { "ep", q->fixed.e }, { "dp", q->fixed.d },
+    };
+    char text[160] = "";
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        if (!all[i].degree || n >= sizeof text) continue;
+        n += (size_t)snprintf(text + n, sizeof text - n, "%s%s %lld", n ? " " : "", all[i].axis,
+                              (long long)all[i].degree);
+    }
+    return ls_fail(LS_BAD_CONFIG, "%lld ranks cannot be divided as %s: expected tp x pp x cp to divide the number of "
+                   "ranks, and ep the rest; take other degrees, or 0 to search", (long long)q->world, text);
+}
+
 ls_status ls_layout_search(const ls_layout_query *q, ls_layouts *out)
 {
     ls_search *s = calloc(1, sizeof *s);
@@ -172,14 +199,7 @@ ls_status ls_layout_search(const ls_layout_query *q, ls_layouts *out)
             if (v->found) insert(&s->b, &v->best, out);
         }
     }
-    if (st == LS_OK && out->legal == 0) {
-        int most = LS_REFUSE_HEADS;
-        for (int i = most; i < LS_REFUSE_COUNT; i++) most = out->refused[i] > out->refused[most] ? i : most;
-        st = ls_fail(LS_BAD_CONFIG, "%lld ranks and a batch of %lld have no legal layout: of %lld degrees most are "
-                        "refused because %s; take another world, batch, sequence length or degrees",
-                        (long long)q->world,
-                     (long long)q->batch, (long long)out->degrees, ls_refusal_text((ls_refusal)most));
-    }
+    if (st == LS_OK && out->legal == 0) st = out->degrees > 0 ? none_legal(q, out) : no_such_degrees(q);
     free(s->nodes);
     free(s->layer);
     free(s->stage);
