@@ -154,6 +154,11 @@ static ls_status none_legal(const ls_layout_query *q, const ls_layouts *out)
 {
     int most = LS_REFUSE_HEADS;
     for (int i = most; i < LS_REFUSE_COUNT; i++) most = out->refused[i] > out->refused[most] ? i : most;
+    if (out->refused[most] == 0 && q->fixed.micro)
+        return ls_fail(LS_BAD_CONFIG, "micro-batch %lld does not divide the sequences per replica of any layout of "
+                       "%lld ranks with a batch of %lld: expected a divisor of batch / dp; take another, or 0 to "
+                       "search",
+                       (long long)q->fixed.micro, (long long)q->world, (long long)q->batch);
     return ls_fail(LS_BAD_CONFIG, "%lld ranks and a batch of %lld have no legal layout: of %lld degrees most are "
                    "refused because %s; take another world, batch, sequence length or degrees", (long long)q->world,
                    (long long)q->batch, (long long)out->degrees, ls_refusal_text((ls_refusal)most));
