@@ -6,13 +6,17 @@
 #include "plan/memory.h"
 #include "plan/row_run.h"
 
-/* The stage with the most states and activations; its inputs alone stay where all is recomputed. */
+/* The stage with the most states and activations; its inputs alone stay where all is recomputed. DeepSpeed's optimizer
+ * copies 16-bit gradients of the parameters that a rank updates to 32 bits (`single_grad_partition` in
+ * deepspeed/runtime/zero/stage_1_and_2.py; without ZeRO those are all of the rank's). */
 static double fullest_stage(const ls_row *r, const ls_run *o)
 {
     const ls_llm *m = &r->m;
     const double L = (double)m->layers, h = (double)m->hidden, t = (double)o->t, d = (double)o->d;
     const double one = (double)m->seq * (double)o->micro * h / (double)o->c, per =
         (L + o->embedding_layers) / (double)o->p;
+    const bool deepspeed = strncmp(r->family, "bloom", 5) == 0;
+    const double copied = deepspeed && o->grad_bytes == 2 ? 4 / (o->zero > 0 ? d : 1) : 0;
     const double grad = o->grad_bytes, V = (double)m->vocab * h / t;
     const int64_t in_step = o->batch > 0 ? o->batch / (o->micro * o->d) : 1 << 20;
     double most = 0;
@@ -22,7 +26,8 @@ static double fullest_stage(const ls_row *r, const ls_run *o)
         const double params = layers * 12 * h * h / t + (end ? V : 0);
         const double states = params * ls_state_bytes(o->zero > 0 ? 1 : 0, grad, 12, o->zero > 0 ? (int64_t)d : 1);
         const double kept = ls_activation_bytes(m, o->micro, o->t, o->sequence_parallel, o->kept) / (double)o->c;
-        double bytes = states + layers * kept * ls_pipe_in_flight(o->form, (int)o->p, (int)o->v, in_step, i);
+        const double in_flight = ls_pipe_in_flight(o->form, (int)o->p, (int)o->v, in_step, i);
+        double bytes = states + copied * params + layers * kept * in_flight;
         if (o->kept == LS_KEEP_INPUTS) bytes += ls_activation_bytes(m, o->micro, o->t, o->sequence_parallel,
                                                                     LS_KEEP_ALL);
         if (i == o->p - 1) bytes += 8 * one / h * (double)m->vocab / t;
@@ -78,7 +83,7 @@ ls_status ls_row_memory(const ls_row *r, double *value)
         if (bloom && o.grad_bytes == 4) o.grad_bytes = 6; /* in 16 bits, and added up in 32 */
         /* Bloom's numbers are of the device, with CUDA's context, NCCL's buffers and what the allocator has not given
          * out. */
-        const double bytes = bloom ? 1.22 * fullest_stage(r, &o) + 2e9 : fullest_stage(r, &o);
+        const double bytes = bloom ? 1.19 * fullest_stage(r, &o) + 2e9 : fullest_stage(r, &o);
         *value = fits ? bytes <= 80e9 : 1e-9 * bytes;
         return LS_OK;
     }
