@@ -63,7 +63,8 @@ static void queries_may_be_the_last_of_more_keys(void **state)
 {
     (void)state;
     static const struct { int64_t Tq, Tk; } row[] = { { 1, 2 },   { 2, 66 },  { 5, 64 },   { 5, 70 },   { 17, 130 },
-                                                      { 64, 65 }, { 65, 96 }, { 66, 129 }, { 100, 163 } };
+                                                      { 64, 65 }, { 64, 126 }, { 64, 127 },
+                                                      { 65, 96 }, { 66, 129 }, { 100, 163 } };
     ls_tape *t = tape(SLAB);
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
         for (int causal = 0; causal < 2; causal++) assert_case(t, 2, row[i].Tq, row[i].Tk, 2, 1, 16, causal);
@@ -106,6 +107,38 @@ static void gradients_equal_central_differences(void **state)
         drop(&p);
     }
     ls_tape_destroy(t);
+}
+
+/* A tile of 64 queries has loops of its own, and one of 40 has not. */
+static void a_query_has_the_same_bits_among_fewer_queries(void **state)
+{
+    (void)state;
+    enum { MANY = 64, FEW = 40, KEPT = 130 };
+    for (int causal = 0; causal < 2; causal++) {
+        problem p = make(1, MANY, KEPT, 1, 1, 20, causal);
+        const size_t n = (size_t)p.n[Q];
+        float *out[2], *dq[2], lse[2][MANY];
+        for (int few = 0; few < 2; few++) {
+            out[few] = room(n * sizeof(float));
+            dq[few] = room(n * sizeof(float));
+            ls_attention_call c = as_call(&p, out[few], lse[few]);
+            c.Tq = few ? FEW : MANY;
+            c.Tk = few && causal ? KEPT - MANY + FEW : KEPT; /* query i sees as many keys */
+            c.dq = dq[few];
+            c.scratch = room((size_t)ls_attention_scratch(&c, true) * sizeof *c.scratch);
+            ls_attention_forward(&c);
+            ls_attention_backward(&c);
+            free(c.scratch);
+        }
+        assert_memory_equal(out[0], out[1], n / MANY * FEW * sizeof(float));
+        assert_memory_equal(lse[0], lse[1], FEW * sizeof(float));
+        assert_memory_equal(dq[0], dq[1], n / MANY * FEW * sizeof(float));
+        for (int few = 0; few < 2; few++) {
+            free(out[few]);
+            free(dq[few]);
+        }
+        drop(&p);
+    }
 }
 
 static void every_inner_kernel_agrees(void **state)
@@ -509,6 +542,7 @@ int main(void)
         cmocka_unit_test(equals_its_formula_at_every_width_and_grouping),
         cmocka_unit_test(queries_may_be_the_last_of_more_keys),
         cmocka_unit_test(gradients_equal_central_differences),
+        cmocka_unit_test(a_query_has_the_same_bits_among_fewer_queries),
         cmocka_unit_test(every_inner_kernel_agrees),
         cmocka_unit_test(packed_equals_apart_bit_for_bit),
         cmocka_unit_test(decoding_from_a_cache_equals_the_last_rows),

@@ -25,18 +25,37 @@ void ls_attention_row_dots(ls_dtype dtype, float *delta, const void *a, const vo
     row_dots(dtype, delta, a, b, at, row, queries, D);
 }
 
-/* Scores, up to `scale_st`, become probabilities, and dst, which holds dP, becomes dS; both 0 where hidden. */
-LS_KERNEL static void slopes(const block *at, float *restrict st, float *restrict dst, const float *restrict lse,
-                             const float *restrict delta, float scale_st, float scale)
+/* `n` scores of one row, up to `scale_st`, become probabilities, and ds, which holds dP, becomes dS. lse is at least as
+ * large as any score that is seen. */
+static LS_ALWAYS_INLINE void row_slopes(float *restrict s, float *restrict ds, const float *restrict lse,
+                                        const float *restrict delta, float scale_st, float scale, int n)
 {
-    for (int j = 0; j < at->keys; j++) {
-        float *restrict s = st + j * QUERIES, *restrict ds = dst + j * QUERIES;
-        for (int b = first_query(at, j) / LANES * LANES; b < at->width; b += LANES)
-            for (int i = b; i < b + LANES; i++) {
-                s[i] = ls_expf(scale_st * s[i] - lse[i]);
-                ds[i] = s[i] * (ds[i] - delta[i]) * scale;
-            }
+    for (int i = 0; i < n; i++) {
+        s[i] = ls_expf_low(scale_st * s[i] - lse[i]);
+        ds[i] = s[i] * (ds[i] - delta[i]) * scale;
     }
+}
+
+/* A loop whose length is known takes a fifth less time. */
+LS_KERNEL_CHOOSING static void slopes_of(const block *at, float *restrict st, float *restrict dst,
+                                         const float *restrict lse, const float *restrict delta, float scale_st,
+                                         float scale)
+{
+    if (is_whole(at))
+        for (int j = 0; j < at->keys; j++, st += QUERIES, dst += QUERIES)
+            row_slopes(st, dst, lse, delta, scale_st, scale, QUERIES);
+    else
+        for (int j = 0; j < at->keys; j++, st += QUERIES, dst += QUERIES)
+            for (int b = first_query(at, j) / LANES * LANES; b < at->width; b += LANES)
+                row_slopes(st + b, dst + b, lse + b, delta + b, scale_st, scale, LANES);
+}
+
+/* And both are 0 where hidden. */
+static void slopes(const block *at, float *st, float *dst, const float *lse, const float *delta, float scale_st,
+                   float scale)
+{
+    slopes_of(at, st, dst, lse, delta, scale_st, scale);
+    if (is_whole(at)) return;
     ls_attention_hide(at, st);
     ls_attention_hide(at, dst);
 }

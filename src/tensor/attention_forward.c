@@ -13,32 +13,57 @@ typedef struct running {
     _Alignas(64) float fade[QUERIES]; /* e^(old max - new max) */
 } running;
 
-/* Scores become e^(scale s - max), 0 where hidden. */
-LS_KERNEL static void exponentials(running *r, const block *at, float *restrict st, float scale)
+static LS_ALWAYS_INLINE void row_most(float *restrict top, const float *restrict s, float scale, int n)
 {
-    float top[QUERIES];
+    for (int i = 0; i < n; i++) top[i] = scale * s[i] > top[i] ? scale * s[i] : top[i];
+}
+
+static LS_ALWAYS_INLINE void row_exponentials(float *restrict sum, float *restrict s, const float *restrict top,
+                                              float scale, int n)
+{
+    for (int i = 0; i < n; i++) {
+        s[i] = ls_expf_low(scale * s[i] - top[i]);
+        sum[i] += s[i];
+    }
+}
+
+/* `whole`: is_whole. A loop whose length is known takes a fifth less time. */
+static LS_ALWAYS_INLINE void exponentials_loop(running *r, const block *at, float *restrict st, float scale, bool whole)
+{
+    _Alignas(64) float top[QUERIES], sum[QUERIES];
     for (int i = 0; i < QUERIES; i++) top[i] = r->max[i];
     for (int j = 0; j < at->keys; j++) {
-        float *restrict s = st + j * QUERIES;
+        float *s = st + j * QUERIES;
         const int first = first_query(at, j), from = first / LANES * LANES;
-        for (int i = from; i < first; i++) s[i] = -INFINITY;
-        for (int b = from; b < at->width; b += LANES)
-            for (int i = b; i < b + LANES; i++) top[i] = scale * s[i] > top[i] ? scale * s[i] : top[i];
+        if (whole) row_most(top, s, scale, QUERIES);
+        for (int i = from; !whole && i < first; i++) s[i] = -INFINITY;
+        for (int b = from; !whole && b < at->width; b += LANES) row_most(top + b, s + b, scale, LANES);
     }
     for (int i = 0; i < QUERIES; i++) {
-        r->fade[i] = ls_expf(r->max[i] - top[i]);
-        r->sum[i] *= r->fade[i];
+        r->fade[i] = ls_expf_low(r->max[i] - top[i]);
+        sum[i] = r->sum[i] * r->fade[i];
         r->max[i] = top[i];
     }
     for (int j = 0; j < at->keys; j++) {
-        float *restrict s = st + j * QUERIES;
-        for (int b = first_query(at, j) / LANES * LANES; b < at->width; b += LANES)
-            for (int i = b; i < b + LANES; i++) {
-                s[i] = ls_expf(scale * s[i] - top[i]);
-                r->sum[i] += s[i];
-            }
+        float *s = st + j * QUERIES;
+        if (whole) row_exponentials(sum, s, top, scale, QUERIES);
+        for (int b = first_query(at, j) / LANES * LANES; !whole && b < at->width; b += LANES)
+            row_exponentials(sum + b, s + b, top + b, scale, LANES);
     }
-    ls_attention_hide(at, st);
+    for (int i = 0; i < QUERIES; i++) r->sum[i] = sum[i];
+}
+
+/* Scores become e^(scale s - max), 0 where hidden. */
+LS_KERNEL_CHOOSING static void exponentials_of(running *r, const block *at, float *st, float scale)
+{
+    if (is_whole(at)) exponentials_loop(r, at, st, scale, true);
+    else exponentials_loop(r, at, st, scale, false);
+}
+
+static void exponentials(running *r, const block *at, float *st, float scale)
+{
+    exponentials_of(r, at, st, scale);
+    if (!is_whole(at)) ls_attention_hide(at, st);
 }
 
 /* Rows of out fade where the maximum grew. */

@@ -19,18 +19,14 @@ static inline __attribute__((always_inline)) float ls_selectf(bool c, float a, f
     return a;
 }
 
-/* e^x to 2 ulp for x in [-87, 88]; below 1.2e-38 it is about that, above 88 about 1.7e38; NaN for NaN.
- *
- * x = k ln 2 + r with |r| <= ln 2 / 2, ln 2 split in two so that k * high part is
- * exact; e^r by its Taylor polynomial of degree 7 (error 5e-9); times 2^k. */
-static inline __attribute__((always_inline)) float ls_expf(float x)
+/* e^x for x in [-87, 88]: x = k ln 2 + r with |r| <= ln 2 / 2, ln 2 split in two so that k * high part is exact; e^r by its
+ * Taylor polynomial of degree 7 (error 5e-9); times 2^k. */
+static inline __attribute__((always_inline)) float ls_expf_in_range(float x)
 {
-    float c = ls_selectf(x < -87.0f, -87.0f, x);
-    c = ls_selectf(c > 88.0f, 88.0f, c);
     const float shift = 0x1.8p23f; /* adding it rounds to an integer, found in the low bits */
-    const float z = c * 0x1.715476p0f + shift;
+    const float z = x * 0x1.715476p0f + shift;
     const float k = z - shift;
-    const float r = (c - k * 0x1.62e4p-1f) - k * 0x1.7f7d1cp-20f;
+    const float r = (x - k * 0x1.62e4p-1f) - k * 0x1.7f7d1cp-20f;
     float p = 1.0f / 5040.0f;
     p = p * r + 1.0f / 720.0f;
     p = p * r + 1.0f / 120.0f;
@@ -45,6 +41,20 @@ static inline __attribute__((always_inline)) float ls_expf(float x)
     float scale;
     memcpy(&scale, &bits, sizeof scale);
     return p * scale;
+}
+
+/* e^x to 2 ulp for x in [-87, 88]; below 1.2e-38 it is about that, above 88 about 1.7e38; NaN for NaN. */
+static inline __attribute__((always_inline)) float ls_expf(float x)
+{
+    const float c = ls_selectf(x < -87.0f, -87.0f, x);
+    return ls_expf_in_range(ls_selectf(c > 88.0f, 88.0f, c));
+}
+
+/* The same bits for x of at most 88, as in a softmax, and a fifth less time; above 88 any value. GCC vectorises its
+ * choice, a maximum, only in an LS_KERNEL_CHOOSING loop. */
+static inline __attribute__((always_inline)) float ls_expf_low(float x)
+{
+    return ls_expf_in_range(x < -87.0f ? -87.0f : x);
 }
 
 /* 1 / (1 + e^-x) to about 3 ulp; below -87 it is about 1e-38. */
