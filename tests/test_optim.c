@@ -660,6 +660,33 @@ static void sums_norms_of_any_length_and_skips_what_is_not_ready(void **state)
     assert_true(fabs(norm - sqrt(want)) < 1e-13 * norm);
 }
 
+/* Eight sums of every eighth square, in ascending order, and then these in pairs. */
+static double norm_in_order(const float *g, int n)
+{
+    double part[8] = { 0 };
+    for (int i = 0; i < n; i++) part[i % 8] += (double)g[i] * (double)g[i];
+    return sqrt(((part[0] + part[1]) + (part[2] + part[3])) + ((part[4] + part[5]) + (part[6] + part[7])));
+}
+
+static void adds_squares_in_one_order_at_any_length(void **state)
+{
+    (void)state;
+    static const int length[] = { 1, 7, 8, 9, 64, 1087, 1088, 1089, 1151, 1152, 1153, 5003 };
+    enum { MOST = 5003 };
+    static float p[MOST + 1], g[MOST + 1];
+    ls_mt19937 random;
+    ls_mt19937_seed(&random, 2);
+    ls_mt19937_uniform(&random, -1.0f, 1.0f, MOST, g + 1);
+    for (size_t i = 0; i < COUNT(length); i++) {
+        double norm;
+        pair m;
+        bind(&m, p + 1, g + 1, length[i], p, g, 1);
+        m.item[1].t.grad_ready = false;
+        assert_int_equal(ls_grad_norm(&m.params, &norm, NULL), LS_OK);
+        if (norm != norm_in_order(g + 1, length[i])) fail_msg("the norm of %d numbers: %a", length[i], norm);
+    }
+}
+
 static void names_the_first_gradient_that_is_not_finite(void **state)
 {
     (void)state;
@@ -792,6 +819,7 @@ int main(void)
         cmocka_unit_test(trains_as_pytorch_with_clipping_groups_and_schedules),
         cmocka_unit_test(clips_to_a_largest_norm),
         cmocka_unit_test(sums_norms_of_any_length_and_skips_what_is_not_ready),
+        cmocka_unit_test(adds_squares_in_one_order_at_any_length),
         cmocka_unit_test(names_the_first_gradient_that_is_not_finite),
         cmocka_unit_test(scales_rates_with_the_number_of_ranks),
         cmocka_unit_test(has_rates_that_can_be_checked_by_hand),
