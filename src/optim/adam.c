@@ -25,7 +25,12 @@ typedef struct pass {
     float eps, minus_step;
 } pass;
 
-static LS_ALWAYS_INLINE void loop(const ls_update *u, const pass *with, bool with_copy, bool with_hash)
+#define STRIP 64  /* elements whose memory is asked for at once */
+#define AHEAD 256 /* elements: the processor by itself asks for nothing beyond a page */
+
+/* Elements [first, end). */
+static LS_ALWAYS_INLINE void some(const ls_update *u, const pass *with, int64_t first, int64_t end, bool with_copy,
+                                  bool with_hash)
 {
     const pass f = *with;
     uint32_t hash = 0;
@@ -34,7 +39,7 @@ static LS_ALWAYS_INLINE void loop(const ls_update *u, const pass *with, bool wit
     const float *restrict g = u->g;
     uint16_t *restrict copy = u->bf16;
     LS_INDEPENDENT
-    for (int64_t i = 0; i < u->n; i++) {
+    for (int64_t i = first; i < end; i++) {
         float d = g[i] * scale;
         d = f.decay == 0.0f ? d : fmaf(p[i], f.decay, d);
         float x = p[i] * f.shrink;
@@ -47,6 +52,26 @@ static LS_ALWAYS_INLINE void loop(const ls_update *u, const pass *with, bool wit
         if (with_hash) hash += ls_update_hash(u, i, x);
     }
     if (with_hash) *u->hash += hash;
+}
+
+static LS_ALWAYS_INLINE void ask_for(const ls_update *u, const pass *f, int64_t at)
+{
+    for (int64_t i = at; i < at + STRIP; i += 16) {
+        __builtin_prefetch(u->p + i, 1, 2);
+        __builtin_prefetch(f->m + i, 1, 2);
+        __builtin_prefetch(f->v + i, 1, 2);
+        __builtin_prefetch(u->g + i, 0, 2);
+    }
+}
+
+static LS_ALWAYS_INLINE void loop(const ls_update *u, const pass *f, bool with_copy, bool with_hash)
+{
+    int64_t i = 0;
+    for (; i + AHEAD + STRIP <= u->n; i += STRIP) {
+        ask_for(u, f, i + AHEAD);
+        some(u, f, i, i + STRIP, with_copy, with_hash);
+    }
+    some(u, f, i, u->n, with_copy, with_hash);
 }
 
 LS_KERNEL static void run(const ls_update *u, const pass *f)
