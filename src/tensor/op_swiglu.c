@@ -7,6 +7,7 @@
  *                  dup   = dy gate s
  */
 #include "base/compiler.h"
+#include "tensor/ahead.h"
 #include "tensor/element.h"
 #include "tensor/share.h"
 #include "tensor/tape.h"
@@ -25,7 +26,7 @@ typedef struct glu {
     bool same;      /* gate is up: slope[0] gets both */
 } glu;
 
-static LS_ALWAYS_INLINE void forward_loop(const glu *g, int64_t first, int64_t end, bool bf16)
+static LS_ALWAYS_INLINE void forward_some(const glu *g, int64_t first, int64_t end, bool bf16)
 {
     void *const y = g->y;
     const void *const gate = g->gate, *const up = g->up;
@@ -34,6 +35,18 @@ static LS_ALWAYS_INLINE void forward_loop(const glu *g, int64_t first, int64_t e
         const float v = ls_get(gate, i, bf16);
         ls_put(y, i, v * ls_sigmoidf(v) * ls_get(up, i, bf16), bf16);
     }
+}
+
+static LS_ALWAYS_INLINE void forward_loop(const glu *g, int64_t first, int64_t end, bool bf16)
+{
+    int64_t i = first;
+    for (; i + LS_AHEAD + LS_STRIP <= end; i += LS_STRIP) {
+        ls_ask_ahead(g->gate, i, bf16);
+        ls_ask_ahead(g->up, i, bf16);
+        ls_ask_ahead(g->y, i, bf16);
+        forward_some(g, i, i + LS_STRIP, bf16);
+    }
+    forward_some(g, i, end, bf16);
 }
 
 LS_KERNEL_CHOOSING static void forward(const void *call, int64_t first, int64_t count)
@@ -51,7 +64,7 @@ static LS_ALWAYS_INLINE void slopes(const glu *g, int64_t i, bool bf16, float *d
     *dup = d * (v * s);
 }
 
-static LS_ALWAYS_INLINE void write_loop(const glu *whole, int64_t first, int64_t end, bool bf16)
+static LS_ALWAYS_INLINE void write_some(const glu *whole, int64_t first, int64_t end, bool bf16)
 {
     const glu g = *whole;
     LS_INDEPENDENT
@@ -61,6 +74,18 @@ static LS_ALWAYS_INLINE void write_loop(const glu *whole, int64_t first, int64_t
         ls_put(g.slope[0], i, dgate, bf16);
         ls_put(g.slope[1], i, dup, bf16);
     }
+}
+
+static LS_ALWAYS_INLINE void write_loop(const glu *g, int64_t first, int64_t end, bool bf16)
+{
+    int64_t i = first;
+    for (; i + LS_AHEAD + LS_STRIP <= end; i += LS_STRIP) {
+        const void *const stream[] = { g->dy, g->gate, g->up, g->slope[0], g->slope[1] };
+        for (int k = 0; k < 5; k++)
+            if (k < 3 || stream[k] != g->dy) ls_ask_ahead(stream[k], i, bf16);
+        write_some(g, i, i + LS_STRIP, bf16);
+    }
+    write_some(g, i, end, bf16);
 }
 
 /* Where one is added to, or missing, or both are one: all of a chunk first, in float. */

@@ -19,8 +19,10 @@ static inline __attribute__((always_inline)) float ls_selectf(bool c, float a, f
     return a;
 }
 
-/* e^x for x in [-87, 88]: x = k ln 2 + r with |r| <= ln 2 / 2, ln 2 split in two so that k * high part is exact; e^r by its
- * Taylor polynomial of degree 7 (error 5e-9); times 2^k. */
+/* e^x for x in [-87, 88].
+ *
+ * x = k ln 2 + r with |r| <= ln 2 / 2, ln 2 split in two so that k * high part is
+ * exact; e^r by its Taylor polynomial of degree 7 (error 5e-9); times 2^k. */
 static inline __attribute__((always_inline)) float ls_expf_in_range(float x)
 {
     const float shift = 0x1.8p23f; /* adding it rounds to an integer, found in the low bits */
