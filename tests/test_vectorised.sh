@@ -30,7 +30,7 @@ op_tanh forward_part backward_part
 op_softmax forward_rows backward_rows
 op_cross_entropy exponentials
 op_linear_cross_entropy exponentials
-attention_forward exponentials
-attention_backward slopes
+attention_forward exponentials_of
+attention_backward slopes_of
 ROWS
 finish
