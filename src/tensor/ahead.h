@@ -1,4 +1,5 @@
-/* ahead.h -- asking for memory ahead of time, in loops that stream through long arrays: call it in an LS_KERNEL function.
+/* ahead.h -- asking for memory ahead of time, in loops that stream through long arrays. To be called in an LS_KERNEL
+ * function:
  *
  *     for (; i + LS_AHEAD + LS_STRIP <= end; i += LS_STRIP) {
  *         ls_ask_ahead(x, i, bf16);
