@@ -55,8 +55,8 @@ static bool is_slow(const ls_gemm_call *c, dnnl_cpu_isa_t isa)
     return has(isa, dnnl_cpu_isa_avx512_core) && c->m % 256 == 0 && c->n >= 256;
 }
 
-/* The longer side of C is cut: each piece packs the operand of the other side once more. Columns only where the rows of B
- * are as they should be. */
+/* The longer side of C is cut: each piece packs the operand of the other side once more. Columns only where the rows of
+ * B are as they should be. */
 static ls_dnnl_cut cut_packed(const ls_gemm_call *c)
 {
     const bool as_they_are = c->n % PACKED_ROW == 0, across = as_they_are && c->n > c->m;
@@ -74,7 +74,7 @@ static bool avx2_alone(dnnl_cpu_isa_t isa)
     return has(isa, dnnl_cpu_isa_avx2) && !has(isa, dnnl_cpu_isa_avx512_core);
 }
 
-#define SPLIT_K_FEWEST 128 /* terms of one of two parts: to add it to the other then takes a tenth of the time that it saves */
+#define SPLIT_K_FEWEST 128 /* terms of one of two parts: adding it then takes a tenth of the time that it saves */
 #define SPLIT_K_MANY   512 /* of one of four */
 #define SPLIT_K_PIECES 4   /* at most */
 
