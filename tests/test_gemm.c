@@ -480,19 +480,6 @@ static void products_in_pieces_equal_the_plain_loop(void **state)
     ls_gemm_destroy(g);
 }
 
-/* C begins with the bias, and sums are added. */
-static void a_bias_of_many_rows_is_added_once(void **state)
-{
-    (void)state;
-    const float any = 0.0f;
-    ls_gemm_library *l;
-    assert_int_equal(ls_gemm_library_open(&l), LS_OK);
-    for (int add = 0; add < 2; add++)
-        check_one("library", by_library, l,
-                  &(ls_gemm_call){ .m = 513, .n = 800, .k = 768, .trans_b = true, .add = add, .bias = &any });
-    ls_gemm_library_close(l);
-}
-
 static const shape threaded[] = {
     { 256, 768, 768 }, { 64, 2304, 768 }, { 1, 5000, 768 },  { 1, 1152, 4096 }, { 33, 200, 4096 },
     { 384, 384, 2048 }, { 800, 96, 1000 }, { 768, 200, 256 }, { 1536, 520, 64 },
@@ -740,7 +727,6 @@ int main(void)
         cmocka_unit_test(bf16_sums_are_in_float),
         cmocka_unit_test(every_way_of_the_library_equals_the_plain_loop),
         cmocka_unit_test(products_in_pieces_equal_the_plain_loop),
-        cmocka_unit_test(a_bias_of_many_rows_is_added_once),
         cmocka_unit_test(bits_do_not_depend_on_the_number_of_threads),
         cmocka_unit_test(packed_weights_equal_the_plain_loop),
         cmocka_unit_test(one_row_equals_the_plain_loop),

@@ -97,16 +97,14 @@ void ls_gemm_library_close(ls_gemm_library *l)
 static bool can(ls_dnnl_way w, const ls_gemm_call *c) { return w == LS_DNNL_MATMUL || c->in == LS_F32; }
 bool ls_gemm_library_can(int i, const ls_gemm_call *c) { return can((ls_dnnl_way)i, c); }
 
-#define SGEMM_ROWS 512      /* of C, above which SGEMM is faster where B is transposed */
-#define SGEMM_BIAS_SIDE 768 /* of B: a bias is written to C first, which then takes a small part of the product */
+#define SGEMM_ROWS 512 /* of C, above which SGEMM is faster where B is transposed */
 
-/* SGEMM is 1.0 to 1.2 times as fast as a matmul of floats where B is not transposed; where it is, and rows are many,
- * 1.02 to 1.1 times with AVX-512, and 1.0 to 1.05 times with a bias (bench_gemm gpt). */
+/* SGEMM is 1.0 to 1.2 times as fast as a matmul of floats where B is not transposed, and where it is, and rows are many,
+ * 1.0 to 1.1 times with AVX-512 (bench_gemm gpt). It has no bias: to write it to C first takes what that gains. */
 static ls_dnnl_way usual(const ls_gemm_call *c)
 {
-    if (c->packed || c->in == LS_BF16) return LS_DNNL_MATMUL;
-    if (!c->trans_b) return c->bias ? LS_DNNL_MATMUL : LS_DNNL_SGEMM;
-    if (c->bias && (c->n < SGEMM_BIAS_SIDE || c->k < SGEMM_BIAS_SIDE)) return LS_DNNL_MATMUL;
+    if (c->packed || c->in == LS_BF16 || c->bias) return LS_DNNL_MATMUL;
+    if (!c->trans_b) return LS_DNNL_SGEMM;
     return c->m > SGEMM_ROWS && has(dnnl_cpu_isa_avx512_core) ? LS_DNNL_SGEMM : LS_DNNL_MATMUL;
 }
 
