@@ -99,7 +99,7 @@ bool ls_gemm_library_can(int i, const ls_gemm_call *c) { return can((ls_dnnl_way
 
 #define SGEMM_ROWS 512 /* of C, above which SGEMM is faster where B is transposed */
 
-/* SGEMM is 1.0 to 1.2 times as fast as a matmul of floats where B is not transposed, and where it is, and rows are many,
+/* SGEMM is 1.0 to 1.2 times as fast as a matmul of floats where B is not transposed, and where it is and rows are many
  * 1.0 to 1.1 times with AVX-512 (bench_gemm gpt). It has no bias: to write it to C first takes what that gains. */
 static ls_dnnl_way usual(const ls_gemm_call *c)
 {
