@@ -73,9 +73,11 @@ sed -i 's/"llama"/"lama"/' config.json
 claim 'an unknown architecture, with its line' fails_with 78 "config.json:2: architecture 'lama' is not known, the nearest is llama" plan ./config.json
 claim 'no file' fails_with 74 'absent/config.json' plan ./absent
 claim 'a size that is left out' fails_with 64 '--heads is missing: a model by its sizes needs --layers, --hidden, --heads and --vocab' plan --layers 12 --hidden 768
-claim 'degrees that do not divide the ranks' fails_with 78 '8 ranks cannot be divided as tp 3: expected tp x pp x cp to divide the number of ranks' plan llama3-8b --topology h100-8 --world 8 --batch 8 --tp 3
+claim 'degrees that do not divide the ranks' fails_with 78 '8 ranks cannot be divided as tp 3: expected tp x pp x cp x dp to be the number of ranks, and ep to divide dp' plan llama3-8b --topology h100-8 --world 8 --batch 8 --tp 3
 claim 'nor do several together' fails_with 78 '8 ranks cannot be divided as tp 4 pp 4: ' plan llama3-8b --topology h100-8 --world 8 --batch 8 --tp 4 --pp 4
 claim 'a micro-batch of no layout' fails_with 78 'micro-batch 3 does not divide the sequences per replica of any layout of 8 ranks with a batch of 8' plan llama3-8b --topology h100-8 --world 8 --batch 8 --micro-batch 3
+claim 'among degrees that are refused' fails_with 78 'micro-batch 3 does not divide the sequences per replica of any layout of 16 ranks with a batch of 16' plan llama3-8b --topology h100-8 --world 16 --batch 16 --micro-batch 3
+claim 'experts of a dense model' fails_with 78 'ep 2: the model has no experts' plan llama3-8b --topology h100-8 --world 8 --batch 8 --ep 2
 claim 'experts of no replica' fails_with 78 '8 ranks cannot be divided as tp 8 ep 2: ' plan mixtral-8x7b --topology h100-8 --world 8 --batch 8 --tp 8 --ep 2
 
 # --- a recipe of the plan runs here: each of these on 4 ranks, a few steps

@@ -480,6 +480,21 @@ static void products_in_pieces_equal_the_plain_loop(void **state)
     ls_gemm_destroy(g);
 }
 
+/* Above 512 rows a product of floats without a bias may need no preparing; up to there it does, and with a bias always. */
+static void products_of_many_rows_are_not_prepared(void **state)
+{
+    (void)state;
+    const float any = 0.0f;
+    ls_gemm_call p = { .m = 512, .n = 768, .k = 768, .trans_b = true };
+    const bool few = ls_gemm_library_prepares(&p);
+    p.m = 513;
+    const bool many = ls_gemm_library_prepares(&p);
+    assert_int_equal(few, strcmp(ls_gemm_library_name(), "oneDNN") == 0);
+    assert_int_equal(many, few && !strstr(ls_gemm_tile_best()->name, "avx512"));
+    p.bias = &any;
+    assert_int_equal(ls_gemm_library_prepares(&p), few);
+}
+
 static const shape threaded[] = {
     { 256, 768, 768 }, { 64, 2304, 768 }, { 1, 5000, 768 },  { 1, 1152, 4096 }, { 33, 200, 4096 },
     { 384, 384, 2048 }, { 800, 96, 1000 }, { 768, 200, 256 }, { 1536, 520, 64 },
@@ -727,6 +742,7 @@ int main(void)
         cmocka_unit_test(bf16_sums_are_in_float),
         cmocka_unit_test(every_way_of_the_library_equals_the_plain_loop),
         cmocka_unit_test(products_in_pieces_equal_the_plain_loop),
+        cmocka_unit_test(products_of_many_rows_are_not_prepared),
         cmocka_unit_test(bits_do_not_depend_on_the_number_of_threads),
         cmocka_unit_test(packed_weights_equal_the_plain_loop),
         cmocka_unit_test(one_row_equals_the_plain_loop),

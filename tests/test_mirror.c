@@ -1,5 +1,6 @@
 /* A mirror: a rank without the others computes what a real rank of the same layout does, operation by operation, and
- * calls as much. Collectives answer as if every other rank had given the same. */
+ * calls as much. Collectives answer as if every other rank had given the same. Its memory is a run's, it learns where
+ * its gradients are right, and its errors say that it is a mirror. */
 #include "harness.h"
 #include "harness_text.h"
 

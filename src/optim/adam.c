@@ -14,6 +14,7 @@
 #include "base/bf16.h"
 #include "base/compiler.h"
 #include "optim/optim.h"
+#include "tensor/ahead.h"
 
 typedef struct pass {
     float *m, *v;
@@ -25,8 +26,7 @@ typedef struct pass {
     float eps, minus_step;
 } pass;
 
-#define STRIP 64  /* elements whose memory is asked for at once */
-#define AHEAD 256 /* elements: the processor by itself asks for nothing beyond a page */
+#define AHEAD 256 /* elements */
 
 /* Elements [first, end). */
 static LS_ALWAYS_INLINE void some(const ls_update *u, const pass *with, int64_t first, int64_t end, bool with_copy,
@@ -54,22 +54,15 @@ static LS_ALWAYS_INLINE void some(const ls_update *u, const pass *with, int64_t 
     if (with_hash) *u->hash += hash;
 }
 
-static LS_ALWAYS_INLINE void ask_for(const ls_update *u, const pass *f, int64_t at)
-{
-    for (int64_t i = at; i < at + STRIP; i += 16) {
-        __builtin_prefetch(u->p + i, 1, 2);
-        __builtin_prefetch(f->m + i, 1, 2);
-        __builtin_prefetch(f->v + i, 1, 2);
-        __builtin_prefetch(u->g + i, 0, 2);
-    }
-}
-
 static LS_ALWAYS_INLINE void loop(const ls_update *u, const pass *f, bool with_copy, bool with_hash)
 {
     int64_t i = 0;
-    for (; i + AHEAD + STRIP <= u->n; i += STRIP) {
-        ask_for(u, f, i + AHEAD);
-        some(u, f, i, i + STRIP, with_copy, with_hash);
+    for (; i + AHEAD + LS_STRIP <= u->n; i += LS_STRIP) {
+        ls_ask_strip(u->p, i + AHEAD, false, true);
+        ls_ask_strip(f->m, i + AHEAD, false, true);
+        ls_ask_strip(f->v, i + AHEAD, false, true);
+        ls_ask_strip(u->g, i + AHEAD, false, false);
+        some(u, f, i, i + LS_STRIP, with_copy, with_hash);
     }
     some(u, f, i, u->n, with_copy, with_hash);
 }

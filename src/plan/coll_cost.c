@@ -51,7 +51,9 @@ ls_status ls_row_coll(const ls_row *r, ls_coll_run *o)
 /* What NCCL's model believes of rings of NVLink (2.9 to 2.17): microseconds per call and per step, GB/s of all rings,
  * and the most that LL reaches. Classes that are not listed reduce in switches or cross a network. */
 static const double call_us[3] = { 3.6, 10, 8.4 }, step_us[3] = { .47, 1.9, 3.4 };
-static const struct { double line, ll_most; } believed[LS_COLL_CLASSES] = { { 120, 39 }, { 240, 87.7 } };
+static const struct { double line, ll_most; } believed[LS_COLL_CLASSES] = {
+    [0 /* V100 */] = { 120, 39 }, [1 /* A100 */] = { 240, 87.7 },
+};
 
 /* The model's versions differ in digits: within a percent of a tie either protocol is likely. */
 #define TIE 200

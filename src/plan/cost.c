@@ -186,7 +186,8 @@ static double layer_exchange(const ls_run *r, const double *k, const ls_spans *a
     const double M = (double)m->seq * (double)r->micro / (double)r->c, h = (double)m->hidden, t = (double)r->t;
     const double e = r->e > 1 ? (double)r->e : 1, K = (double)m->topk;
     if (r->e <= 1) return 0;
-    const double bytes = 2 * M / t * K * h * (e - 1) / e, inside = at->experts_in;
+    const double load = m->load > 0 ? m->load : 1; /* of the slowest rank, as of its products */
+    const double bytes = 2 * M / t * K * h * load * (e - 1) / e, inside = at->experts_in;
     const double net = 1e9 * k[LS_K_NODE_RATE] / (double)r->per_node * at->exchange_net;
     const double out = e > inside ? (e - inside) / e : 0;
     return 2 * (bytes / (1e9 * k[LS_K_EXCHANGE]) + out * bytes / net);

@@ -99,7 +99,7 @@ ls_status ls_row_run(const ls_row *r, ls_run *o)
     o->blocks = strstr(dt, "mx") || (deepseek && o->bits == 8);
     o->latent_again = deepseek && o->m.kv_rank > 0;
     /* Where routing is not forced to balance, the slowest rank has more tokens than the mean, as in memory. */
-    if (o->m.experts && (deepseek || ls_row_notes(r, "natural routing"))) o->m.load = 1.2;
+    if (o->m.experts && o->e > 1 && (deepseek || ls_row_notes(r, "natural routing"))) o->m.load = 1.2;
     o->unbalanced = strcmp(r->family, "torchtitan") == 0;
     o->gathers_narrow = strcmp(r->family, "torchtitan") == 0 && o->bits < 16 && !o->row_scaled;
     const char *release = strstr(r->source, "release ");

@@ -154,7 +154,7 @@ static ls_status none_legal(const ls_layout_query *q, const ls_layouts *out)
 {
     int most = LS_REFUSE_HEADS;
     for (int i = most; i < LS_REFUSE_COUNT; i++) most = out->refused[i] > out->refused[most] ? i : most;
-    if (out->refused[most] == 0 && q->fixed.micro)
+    if (out->legal_degrees > 0 && q->fixed.micro)
         return ls_fail(LS_BAD_CONFIG, "micro-batch %lld does not divide the sequences per replica of any layout of "
                        "%lld ranks with a batch of %lld: expected a divisor of batch / dp; take another, or 0 to "
                        "search",
@@ -164,9 +164,11 @@ static ls_status none_legal(const ls_layout_query *q, const ls_layouts *out)
                    (long long)q->batch, (long long)out->degrees, ls_refusal_text((ls_refusal)most));
 }
 
-/* The degrees that were asked for are no factors of the world. */
+/* The degrees that were asked for are no factors of the world, or of a model without experts. */
 static ls_status no_such_degrees(const ls_layout_query *q)
 {
+    if (q->fixed.e > 1 && !q->model.experts)
+        return ls_fail(LS_BAD_CONFIG, "ep %lld: the model has no experts; leave ep out", (long long)q->fixed.e);
     const struct { const char *axis; int64_t degree; } all[] = {
         { "tp", q->fixed.t }, { "pp", q->fixed.p }, { "cp", q->fixed.c }, { "ep", q->fixed.e }, { "dp", q->fixed.d },
     };
@@ -177,8 +179,8 @@ static ls_status no_such_degrees(const ls_layout_query *q)
         n += (size_t)snprintf(text + n, sizeof text - n, "%s%s %lld", n ? " " : "", all[i].axis,
                               (long long)all[i].degree);
     }
-    return ls_fail(LS_BAD_CONFIG, "%lld ranks cannot be divided as %s: expected tp x pp x cp to divide the number of "
-                   "ranks, and ep the rest; take other degrees, or 0 to search", (long long)q->world, text);
+    return ls_fail(LS_BAD_CONFIG, "%lld ranks cannot be divided as %s: expected tp x pp x cp x dp to be the number of "
+                   "ranks, and ep to divide dp; take other degrees, or 0 to search", (long long)q->world, text);
 }
 
 ls_status ls_layout_search(const ls_layout_query *q, ls_layouts *out)

@@ -1,8 +1,8 @@
 /* ahead.h -- asking for memory ahead of time, in loops that stream through long arrays. To be called in an LS_KERNEL
- * function:
+ * function, with a distance that was measured:
  *
- *     for (; i + LS_AHEAD + LS_STRIP <= end; i += LS_STRIP) {
- *         ls_ask_ahead(x, i, bf16);
+ *     for (; i + AHEAD + LS_STRIP <= end; i += LS_STRIP) {
+ *         ls_ask_strip(x, i + AHEAD, bf16, false);
  *         ... elements [i, i + LS_STRIP)
  *     }
  *
@@ -14,15 +14,15 @@
 
 #include "tensor/element.h"
 
-#define LS_STRIP 64
-#define LS_AHEAD 512
+#define LS_STRIP 64 /* elements that are asked for at once */
 
-/* The strip that is LS_AHEAD elements after element i of x. */
-static LS_ALWAYS_INLINE void ls_ask_ahead(const void *x, int64_t i, bool bf16)
+/* Elements [at, at + LS_STRIP) of x. `write`: they will be written. */
+static LS_ALWAYS_INLINE void ls_ask_strip(const void *x, int64_t at, bool bf16, bool write)
 {
     const int64_t line = bf16 ? 32 : 16;
-    for (int64_t at = i + LS_AHEAD; at < i + LS_AHEAD + LS_STRIP; at += line)
-        __builtin_prefetch(ls_at_const(x, at, bf16), 0, 2);
+    for (int64_t i = at; i < at + LS_STRIP; i += line)
+        if (write) __builtin_prefetch(ls_at_const(x, i, bf16), 1, 2);
+        else __builtin_prefetch(ls_at_const(x, i, bf16), 0, 2);
 }
 
 #endif

@@ -35,7 +35,7 @@ typedef struct block {
 static LS_ALWAYS_INLINE int first_query(const block *at, int j) { return j > at->ahead ? (int)(j - at->ahead) : 0; }
 
 /* Whether every column of the tile stands for a query that sees every key, as in all tiles below the diagonal. */
-static LS_ALWAYS_INLINE bool is_whole(const block *at) { return at->width == QUERIES && at->ahead + 1 >= at->keys; }
+static LS_ALWAYS_INLINE bool is_whole(const block *at) { return at->queries == QUERIES && at->ahead + 1 >= at->keys; }
 
 /* How many keys of the tile query i sees. */
 static LS_ALWAYS_INLINE int keys_seen(const block *at, int i)

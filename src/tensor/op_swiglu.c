@@ -15,6 +15,7 @@
 
 #define FLOPS_FORWARD 17.0
 #define FLOPS_BACKWARD 23.0
+#define AHEAD 512  /* elements */
 #define CHUNK 1024 /* elements that pass through scratch at once where a gradient is added to */
 
 typedef struct glu {
@@ -40,10 +41,10 @@ static LS_ALWAYS_INLINE void forward_some(const glu *g, int64_t first, int64_t e
 static LS_ALWAYS_INLINE void forward_loop(const glu *g, int64_t first, int64_t end, bool bf16)
 {
     int64_t i = first;
-    for (; i + LS_AHEAD + LS_STRIP <= end; i += LS_STRIP) {
-        ls_ask_ahead(g->gate, i, bf16);
-        ls_ask_ahead(g->up, i, bf16);
-        ls_ask_ahead(g->y, i, bf16);
+    for (; i + AHEAD + LS_STRIP <= end; i += LS_STRIP) {
+        ls_ask_strip(g->gate, i + AHEAD, bf16, false);
+        ls_ask_strip(g->up, i + AHEAD, bf16, false);
+        ls_ask_strip(g->y, i + AHEAD, bf16, true);
         forward_some(g, i, i + LS_STRIP, bf16);
     }
     forward_some(g, i, end, bf16);
@@ -79,10 +80,10 @@ static LS_ALWAYS_INLINE void write_some(const glu *whole, int64_t first, int64_t
 static LS_ALWAYS_INLINE void write_loop(const glu *g, int64_t first, int64_t end, bool bf16)
 {
     int64_t i = first;
-    for (; i + LS_AHEAD + LS_STRIP <= end; i += LS_STRIP) {
+    for (; i + AHEAD + LS_STRIP <= end; i += LS_STRIP) {
         const void *const stream[] = { g->dy, g->gate, g->up, g->slope[0], g->slope[1] };
         for (int k = 0; k < 5; k++)
-            if (k < 3 || stream[k] != g->dy) ls_ask_ahead(stream[k], i, bf16);
+            if (k < 3 || stream[k] != g->dy) ls_ask_strip(stream[k], i + AHEAD, bf16, k > 2);
         write_some(g, i, i + LS_STRIP, bf16);
     }
     write_some(g, i, end, bf16);

@@ -20,7 +20,7 @@
 #define ENOUGH_NS   500000000u /* of steps that are timed, */
 #define FEW_STEPS   3          /* and of so many long steps */
 #define LONG_NS     1500000000u
-#define SMALL_RATE  1e-20      /* wrong gradients would drive parameters to denormal numbers */
+#define SMALL_RATE  1e-20      /* of mirrors whose gradients are wrong: a larger one would drive parameters to denormal numbers */
 #define MOST_MIRRORS 64        /* at the same time */
 #define MOST_TAKEN  (1 << 20)  /* steps: more than the limits of time allow */
 #define ASLEEP      0.2 /* an operation that computes for a smaller part of its time waits for a clock */
@@ -402,7 +402,8 @@ static double typical(const sample *of, int n, bool clock)
 }
 
 /* Operations are slower while they are listened to, beyond what looks at the clocks take: a system call leaves a core's
- * predictions and caches as it likes. A step that no one listened to says what all of them take together. */
+ * predictions and caches as it likes. A step that no one listened to says what all of them take together, be it more
+ * or less: of both it is the one that a run has. */
 static void undo_listening(listener *x)
 {
     ls_measured *m = x->out;
@@ -603,8 +604,8 @@ static ls_status in_mirrors(const ls_train_config *c, const ls_plan *p, int rank
     return st;
 }
 
-/* Whether a mirror's gradients are those of some rank: of its own samples. Then it learns as the run does, and what
- * depends on values, as the work of each expert, becomes the same. Where ranks divide a model, gradients are wrong. */
+/* Whether a mirror's gradients are those of some rank: of its own samples. Then it learns at the rate with which the
+ * run begins, and what depends on values, as the work of each expert, becomes about the same. Where ranks divide a model, gradients are wrong. */
 static bool learns(const ls_train_config *c, const ls_plan *p)
 {
     return p->size[LS_AXIS_PP] * p->size[LS_AXIS_EP] * p->size[LS_AXIS_CP] * p->size[LS_AXIS_TP] == 1 &&

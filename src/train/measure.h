@@ -22,7 +22,7 @@ typedef struct ls_measured_row {
     int64_t calls;        /* per step */
     double flops, bytes;  /* of these calls */
     ls_measured_time takes; /* of these calls per step: the mean of processor time, or with several threads the median
-                             * of the clock */
+                             * of the clock, times what all of them take together in steps that no one listens to */
 } ls_measured_row;
 
 typedef struct ls_measured {

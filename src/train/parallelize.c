@@ -206,8 +206,8 @@ static void add_collectives(int tp, costs *halved)
     }
 }
 
-/* Whether a cut into halves, which is worth it if nothing but operations takes time, is so, too, if
- * collectives within the layers take long: how long they take here is not known. */
+/* Whether a cut into halves that is shorter without collectives within the layers is still shorter with long ones. How
+ * long they take here is not known. */
 static ls_status still_shorter(const ls_plan *p, const ls_model *halved, const int *whole, const int *first, bool *yes)
 {
     const ls_pipe_config c = ls_plan_pipe(p);
