@@ -480,7 +480,7 @@ static void products_in_pieces_equal_the_plain_loop(void **state)
     ls_gemm_destroy(g);
 }
 
-/* Above 512 rows a product of floats without a bias may need no preparing; up to there it does, and with a bias always. */
+/* Above 512 rows a product of floats without a bias may need no preparing; others do. */
 static void products_of_many_rows_are_not_prepared(void **state)
 {
     (void)state;

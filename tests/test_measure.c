@@ -1,5 +1,5 @@
-/* ls_measure: layers that sleep take the time that they sleep, a long step is the only one that is timed, and slow clocks
- * do not lengthen operations. */
+/* ls_measure: layers that sleep take the time that they sleep, a long step is the only one that is timed, and slow
+ * clocks do not lengthen operations. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -20,7 +20,7 @@
 #define ENOUGH_NS   500000000u /* of steps that are timed, */
 #define FEW_STEPS   3          /* and of so many long steps */
 #define LONG_NS     1500000000u
-#define SMALL_RATE  1e-20      /* of mirrors whose gradients are wrong: a larger one would drive parameters to denormal numbers */
+#define SMALL_RATE  1e-20      /* of mirrors whose gradients are wrong, which would drive parameters to denormals */
 #define MOST_MIRRORS 64        /* at the same time */
 #define MOST_TAKEN  (1 << 20)  /* steps: more than the limits of time allow */
 #define ASLEEP      0.2 /* an operation that computes for a smaller part of its time waits for a clock */
@@ -605,7 +605,8 @@ static ls_status in_mirrors(const ls_train_config *c, const ls_plan *p, int rank
 }
 
 /* Whether a mirror's gradients are those of some rank: of its own samples. Then it learns at the rate with which the
- * run begins, and what depends on values, as the work of each expert, becomes about the same. Where ranks divide a model, gradients are wrong. */
+ * run begins, and what depends on values, as the work of each expert, becomes about the same. Where ranks divide a
+ * model, gradients are wrong. */
 static bool learns(const ls_train_config *c, const ls_plan *p)
 {
     return p->size[LS_AXIS_PP] * p->size[LS_AXIS_EP] * p->size[LS_AXIS_CP] * p->size[LS_AXIS_TP] == 1 &&
