@@ -732,6 +732,9 @@ static void natural_routing_loads_experts(void **state)
     row = deepseek_row();
     assert_int_equal(ls_row_run(&row, &run), LS_OK);
     assert_true(run.m.load > 1);
+    row.e = 1; /* each rank has all experts */
+    assert_int_equal(ls_row_run(&row, &run), LS_OK);
+    assert_true(run.m.load == 0);
 }
 
 /* Experts are not divided by tp: the ranks of a group of ep are neighbors, eight of them in a node of eight. */
@@ -753,6 +756,9 @@ static void groups_of_experts_are_neighbors(void **state)
             const double sent = 2.0 * (double)(r.m.seq * r.micro * r.m.topk * r.m.hidden) / t * (e - 1) / e * far / e;
             const double want = 2 * sent / 1e9; /* there and back; a device has 1 GB/s of the node's 8 */
             if (!near(l.exchange, want)) fail_msg("tp %d ep %d: %g s, expected %g", t, e, l.exchange, want);
+            r.m.load = 1.5; /* the rank with the most tokens */
+            ls_layer_cost_of(&r, k, &l);
+            if (!near(l.exchange, 1.5 * want)) fail_msg("tp %d ep %d, load 1.5: %g s", t, e, l.exchange);
         }
 }
 
