@@ -106,7 +106,7 @@ static ls_status open_memory(ls_world *w)
     if (w->dry) {
         LS_TRY(ls_arena_create_dry(&w->ledger, &w->arena));
     } else {
-        /* shared as a run's (peers.c), whose pages are small: as many of them are met */
+        /* shared memory as in a run (peers.c), so pages have the same size and as many TLB misses cost time */
         LS_TRY(ls_arena_create(w->opts.arena_bytes, true, &w->ledger, &w->arena));
         ls_arena_may_grow(w->arena, NULL, NULL);
     }

@@ -18,7 +18,7 @@
 #define AHEAD 1024 /* elements */
 
 /* Sum of squares in double, in eight interleaved parts: the same bits however wide the vectors are. Gradients come from
- * memory, and are asked for ahead of time: 0.29 ns an element instead of 0.48. */
+ * memory, so they are prefetched. */
 LS_KERNEL static double squares(const float *g, size_t n)
 {
     double part[8] = { 0 };

@@ -34,7 +34,7 @@ typedef struct block {
 /* The first query that sees key j. */
 static LS_ALWAYS_INLINE int first_query(const block *at, int j) { return j > at->ahead ? (int)(j - at->ahead) : 0; }
 
-/* Whether every column of the tile stands for a query that sees every key, as in all tiles below the diagonal. */
+/* Whether each column of the tile belongs to a query that sees each key, as in tiles below the diagonal. */
 static LS_ALWAYS_INLINE bool is_whole(const block *at) { return at->queries == QUERIES && at->ahead + 1 >= at->keys; }
 
 /* How many keys of the tile query i sees. */

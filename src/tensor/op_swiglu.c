@@ -83,7 +83,8 @@ static LS_ALWAYS_INLINE void write_loop(const glu *g, int64_t first, int64_t end
     for (; i + AHEAD + LS_STRIP <= end; i += LS_STRIP) {
         const void *const stream[] = { g->dy, g->gate, g->up, g->slope[0], g->slope[1] };
         for (int k = 0; k < 5; k++)
-            if (k < 3 || stream[k] != g->dy) ls_ask_strip(stream[k], i + AHEAD, bf16, k > 2);
+            if (k < 3 || stream[k] != g->dy) /* a gradient may be written over dy */
+                ls_ask_strip(stream[k], i + AHEAD, bf16, k > 2);
         write_some(g, i, i + LS_STRIP, bf16);
     }
     write_some(g, i, end, bf16);
