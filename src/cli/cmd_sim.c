@@ -262,7 +262,7 @@ static ls_status rates_of(const options *o, const ls_topo *t, ls_step_rates *out
 }
 
 /* here: this machine, whose operations are timed; NULL: a cluster. */
-static ls_status simulate(const options *o, const ls_topo *t, const ls_here *here, int ranks, ls_text *out)
+static ls_status simulate(const options *o, const ls_topo *t, ls_here *here, int ranks, ls_text *out)
 {
     ls_step_straggler slow[MOST_FAULTS];
     ls_des_failure fail[MOST_FAULTS];
@@ -283,6 +283,7 @@ static ls_status simulate(const options *o, const ls_topo *t, const ls_here *her
     if (st == LS_OK && s.nfailures > 0 && l.stages == 1)
         st = ls_fail(LS_UNSUPPORTED, "--fail: only messages between pipeline stages meet a link that fails, and there "
                      "is one stage: add --parallel.pp, or leave --fail out");
+    if (st == LS_OK && here) st = ls_here_time_colls(here, &o->c, &l);
     if (st == LS_OK) st = ls_step_simulate(&l, &s, r);
     const shown all = { t, &l, &rates, here, r };
     if (st == LS_OK) (o->json ? json : print)(&all, out);

@@ -151,23 +151,25 @@ static ls_status read_times(const char *path, const json_t *j, check *x)
     return LS_OK;
 }
 
-/* The mean over the ranks of what each computed and read; what is left of a step they waited. */
+/* The mean over the ranks of what each computed and read, in proportion to a typical step; what is left of it they
+ * waited. */
 static ls_status measure_times(const check *x, const json_t *comm, const ls_run_counters *k, double out[TIMES],
                                bool *split)
 {
     double *busy = NULL, waits = 0, stages = 0;
-    out[STEP] = k->seconds;
-    out[DATA] = k->data_s;
+    const double undisturbed = k->disturbed > 0 ? 1 / k->disturbed : 1;
+    out[STEP] = k->typical_s;
+    out[DATA] = fmin(out[STEP], k->data_s * undisturbed);
     if (x->size > 1) LS_TRY(ls_run_busy_read(x->folder, x->size, &busy));
     if (!busy) { /* one rank, or a run of too few steps */
-        out[EXPOSED] = k->exposed_s;
-        out[COMPUTE] = fmax(0, k->seconds - k->exposed_s - k->data_s);
+        out[EXPOSED] = k->exposed_s * undisturbed;
+        out[COMPUTE] = fmax(0, out[STEP] - out[EXPOSED] - out[DATA]);
         return LS_OK;
     }
     out[COMPUTE] = out[DATA] = 0;
     for (int r = 0; r < x->size; r++) {
-        out[COMPUTE] += busy[LS_BUSY_COMPUTE * x->size + r] / x->size;
-        out[DATA] += busy[LS_BUSY_INPUT * x->size + r] / x->size;
+        out[COMPUTE] += undisturbed * busy[LS_BUSY_COMPUTE * x->size + r] / x->size;
+        out[DATA] += undisturbed * busy[LS_BUSY_INPUT * x->size + r] / x->size;
     }
     free(busy);
     size_t i;
@@ -298,7 +300,7 @@ static void add_exact(const check *x, ls_text *out)
 static void add_text(const check *x, ls_text *out)
 {
     char a[32], b[32];
-    ls_text_add(out, "%s: %d rank%s; measured: the means of %zu steps of %zu\n\n", x->folder, x->size, x->size == 1 ? "" : "s",
+    ls_text_add(out, "%s: %d rank%s; measured: a typical one of %zu steps of %zu\n\n", x->folder, x->size, x->size == 1 ? "" : "s",
                 x->steady, x->steps);
     ls_text_add(out, "%-24s %16s %16s %11s\n", "per step", "predicted", "measured", "error");
     for (int i = 0; i < TIMES; i++) {

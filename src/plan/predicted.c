@@ -15,6 +15,7 @@
 
 typedef unsigned long long num; /* for printf */
 
+#define COLLS_LONG_S 3 /* for timing collectives */
 #define JITTER_SEED 1 /* any: the same prediction each time */
 
 /* --- this machine ---------------------------------------------------------------------------------------- */
@@ -86,6 +87,12 @@ void ls_here_free(ls_here *h)
     free(h->measured);
     h->measured = NULL;
     h->nmeasured = 0;
+    ls_colls_free(&h->colls);
+}
+
+ls_status ls_here_time_colls(ls_here *h, const ls_train_config *c, const ls_step_lists *l)
+{
+    return h->local == h->ranks ? ls_colls_measure(c, l, h->cores, COLLS_LONG_S, &h->colls) : LS_OK;
 }
 
 static double jitter_of(const ls_here *h)
@@ -105,6 +112,7 @@ void ls_here_options(const ls_here *h, ls_step_sim_opts *o)
     o->t = &h->topo;
     o->cores = h->for_ranks;
     o->waits = h->shared ? &h->waits : NULL;
+    o->colls = &h->colls;
     o->jitter = jitter_of(h);
     o->seed = JITTER_SEED;
 }
@@ -122,17 +130,19 @@ void ls_here_text(const ls_here *h, ls_text *out)
 
 /* --- the prediction -------------------------------------------------------------------------------------- */
 
-/* Stages have equally many ranks. */
-static void sum_up(const ls_step_result *r, int stages, ls_predicted_time *out)
+/* Stages have equally many ranks. Where they share cores, one that is ready and has none waits, as for the others: so a
+ * run counts it, too, but for the slices of time in which ranks take turns. */
+static void sum_up(const ls_step_result *r, int stages, bool shared, ls_predicted_time *out)
 {
     const double tail = ls_step_tail_s(r->stage, stages);
     *out = (ls_predicted_time){ .step = r->step_s };
     for (int k = 0; k < stages; k++) {
         const ls_step_parts *s = &r->stage[k];
-        out->compute += (s->compute - s->optimizer - s->data) / stages;
-        out->optimizer += s->optimizer / stages;
-        out->data += s->data / stages;
-        out->exposed += (s->collectives + s->others + s->beside + tail) / stages;
+        const double on = shared && s->compute > 0 ? s->core_s / s->compute : 1;
+        out->compute += on * (s->compute - s->optimizer - s->data) / stages;
+        out->optimizer += on * s->optimizer / stages;
+        out->data += on * s->data / stages;
+        out->exposed += ((1 - on) * s->compute + s->collectives + s->others + s->beside + tail) / stages;
         out->bubble += (s->stages + s->idle - tail) / stages;
     }
 }
@@ -148,8 +158,9 @@ static ls_status simulate(const ls_train_config *c, ls_predicted *p)
     LS_TRY(ls_algo_parse(c->comm.algo ? c->comm.algo : "", algo));
     ls_step_result *r = calloc(1, sizeof *r);
     ls_status st = r ? ls_step_lists_create(c, p->here.ranks, &rates, &l) : ls_fail(LS_NO_MEMORY, "a simulation");
+    if (st == LS_OK) st = ls_here_time_colls(&p->here, c, &l);
     if (st == LS_OK) st = ls_step_simulate(&l, &s, r);
-    if (st == LS_OK) sum_up(r, l.stages, &p->time);
+    if (st == LS_OK) sum_up(r, l.stages, p->here.shared, &p->time);
     ls_step_lists_free(&l);
     free(r);
     return st;

@@ -15,7 +15,8 @@
 /* Seconds per step, the mean over all ranks; the parts sum to the step. */
 typedef struct ls_predicted_time {
     double step, compute, optimizer, data;
-    double exposed; /* communication that a rank waits for, within its pipeline stage and between stages */
+    double exposed; /* communication that a rank waits for, within its pipeline stage and between stages; and for cores,
+                     * where ranks share them */
     double bubble;  /* waiting for other pipeline stages */
 } ls_predicted_time;
 
@@ -26,6 +27,7 @@ typedef struct ls_here {
     bool shared;          /* ranks have more threads than there are cores */
     double for_ranks;     /* ls_step_sim_opts.cores, */
     ls_wait_cost waits;   /* where cores are shared */
+    ls_measured_colls colls; /* owned */
     ls_topo topo;
     ls_measured *measured; /* owned: [nmeasured]: of each stage, or of all of them */
     int nmeasured;
@@ -38,6 +40,8 @@ typedef struct ls_here {
  * To be freed also after a failure. */
 ls_status ls_here_make(const ls_train_config *c, int ranks, int local, ls_here *out);
 void ls_here_free(ls_here *h);
+/* Times the collectives of a step of all its ranks. None, if there are several nodes. */
+ls_status ls_here_time_colls(ls_here *h, const ls_train_config *c, const ls_step_lists *l);
 /* What a simulation takes from it: the links, the cores that ranks share and what waiting costs then, and how much
  * operations vary. */
 void ls_here_options(const ls_here *h, ls_step_sim_opts *o);

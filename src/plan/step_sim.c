@@ -34,6 +34,7 @@ typedef struct builder {
     double *pace;
     ls_step_parts *parts; /* [ranks] */
     double *ends, beside_s;
+    int stage;     /* at hand */
     double since;  /* bytes that a rank of the stage at hand touches since it waited last */
     ls_step_trace *trace;
 } builder;
@@ -118,8 +119,10 @@ static ls_status price_of(builder *b, const ls_step_item *i, uint32_t groups, in
     ls_step_called *c = &r->called[k];
     if (k == r->ncalled) {
         *c = (ls_step_called){ .span = i->span, .coll = i->coll, .bytes = i->bytes };
-        LS_TRY(ls_step_price_of(b->o->t, &b->groups[groups], i->coll, i->bytes, b->o->algo ? b->o->algo[i->coll]
-                                : NULL, &c->price));
+        const ls_measured_coll *m = ls_colls_find(b->o->colls, &i->span, i->coll, i->bytes);
+        if (m) c->price = (ls_step_price){ .seconds = m->seconds, .algo = "measured" };
+        else LS_TRY(ls_step_price_of(b->o->t, &b->groups[groups], i->coll, i->bytes,
+                                     b->o->algo ? b->o->algo[i->coll] : NULL, &c->price));
         r->ncalled++;
     }
     if (++calls[k] > c->calls) c->calls = calls[k];
@@ -139,15 +142,32 @@ static uint32_t to_peer(const builder *b, const ls_step_item *i, int stage)
     return (uint32_t)(2 * (ls_mesh_at(b->l->size, b->l->order, 0, pp, peer) - own));
 }
 
-/* What it costs a rank to wait, where others use its core meanwhile. */
-static ls_status put_wait(builder *b, program *own, int k, bool message)
+/* What it costs a rank to wait, where others use its core meanwhile: `itself`, and what its caches have lost. */
+static ls_status put_wait(builder *b, program *own, int k, double itself)
 {
-    const ls_wait_cost *t = b->o->waits;
     uint32_t cost = NOTHING;
-    if (!t) return LS_OK;
-    LS_TRY(add_cost(b, (message ? t->message_s : t->coll_s) + ls_wait_cost_refill_s(t, b->since), &cost));
+    if (!b->o->waits) return LS_OK;
+    LS_TRY(add_cost(b, itself + ls_wait_cost_refill_s(b->o->waits, b->since), &cost));
     b->since = 0;
     return put(own, k, ls_des_op_of(LS_DES_WORK, 0, 0, cost));
+}
+
+static double message_s(const builder *b) { return b->o->waits ? b->o->waits->message_s : 0; }
+static double coll_s(const builder *b) { return b->o->waits ? b->o->waits->coll_s : 0; }
+
+/* Where ranks share cores, a collective that was measured is a part of a core's time for each of them, whenever it
+ * comes; else all take the same time from the moment at which the last one is there. */
+static ls_status put_coll(builder *b, program *own, int k, uint32_t groups, double seconds)
+{
+    const ls_step_item *i = &b->l->of[b->stage].item[k];
+    const bool measured = ls_colls_find(b->o->colls, &i->span, i->coll, i->bytes) != NULL;
+    const bool beside = i->kind == LS_ITEM_BEGIN, of_a_core = measured && b->o->waits;
+    uint32_t cost;
+    LS_TRY(add_cost(b, of_a_core ? seconds * b->o->colls->part : seconds, &cost));
+    if (of_a_core && beside) LS_TRY(put(own, k, ls_des_op_of(LS_DES_WORK, 0, 0, cost)));
+    else if (of_a_core) LS_TRY(put_wait(b, own, k, seconds * b->o->colls->part));
+    else if (!beside) LS_TRY(put_wait(b, own, k, i->coll == LS_SENDRECV ? message_s(b) : coll_s(b)));
+    return put(own, k, ls_des_op_of(LS_DES_MEET, groups, 0, of_a_core ? NOTHING : cost));
 }
 
 static ls_status put_item(builder *b, int stage, int k, int calls[LS_STEP_PRICES], int *waited)
@@ -161,7 +181,7 @@ static ls_status put_item(builder *b, int stage, int k, int calls[LS_STEP_PRICES
         LS_TRY(groups_of(b, i, &groups));
         LS_TRY(price_of(b, i, groups, calls, &seconds));
     }
-    LS_TRY(add_cost(b, i->kind == LS_ITEM_SEND ? i->bytes : seconds, &cost));
+    else LS_TRY(add_cost(b, i->kind == LS_ITEM_SEND ? i->bytes : seconds, &cost));
     switch (i->kind) {
     case LS_ITEM_WORK:
         b->since += i->bytes;
@@ -169,24 +189,22 @@ static ls_status put_item(builder *b, int stage, int k, int calls[LS_STEP_PRICES
         if (!(i->asleep > 0)) return LS_OK;
         LS_TRY(add_cost(b, i->asleep, &cost));
         return put(own, k, ls_des_op_of(LS_DES_WORK, 0, LS_DES_ASLEEP, cost));
-    case LS_ITEM_COLL:
-        LS_TRY(put_wait(b, own, k, i->coll == LS_SENDRECV));
-        return put(own, k, ls_des_op_of(LS_DES_MEET, groups, 0, cost));
+    case LS_ITEM_COLL: return put_coll(b, own, k, groups, seconds);
     case LS_ITEM_BEGIN:
         LS_TRY(put(own, k, ls_des_op_of(LS_DES_SEND, 1, TRIGGER, NOTHING)));
         LS_TRY(put(beside, k, ls_des_op_of(LS_DES_RECV, UINT32_MAX, TRIGGER, NOTHING)));
-        LS_TRY(put(beside, k, ls_des_op_of(LS_DES_MEET, groups, 0, cost)));
+        LS_TRY(put_coll(b, beside, k, groups, seconds));
         return put(beside, k, ls_des_op_of(LS_DES_SEND, UINT32_MAX, DONE, NOTHING));
     case LS_ITEM_WAIT:
         for (; *waited < i->count; ++*waited) {
             LS_TRY(put(own, k, ls_des_op_of(LS_DES_RECV, 1, DONE, NOTHING)));
-            LS_TRY(put_wait(b, own, k, false));
+            LS_TRY(put_wait(b, own, k, coll_s(b)));
         }
         return LS_OK;
     case LS_ITEM_SEND: return put(own, k, ls_des_op_of(LS_DES_SEND, to_peer(b, i, stage), via, cost));
     case LS_ITEM_RECV:
         LS_TRY(put(own, k, ls_des_op_of(LS_DES_RECV, to_peer(b, i, stage), via, NOTHING)));
-        return put_wait(b, own, k, true);
+        return put_wait(b, own, k, message_s(b));
     }
     return LS_OK;
 }
@@ -198,6 +216,7 @@ static ls_status put_stage(builder *b, int stage)
     if (b->l->stages * b->l->chunks > MOST_EDGES)
         return ls_fail(LS_UNSUPPORTED, "a pipeline of %d stages: at most %d can be simulated",
                        b->l->stages * b->l->chunks, MOST_EDGES);
+    b->stage = stage;
     b->since = 0;
     for (int k = 0; k < b->l->of[stage].n; k++) LS_TRY(put_item(b, stage, k, calls, &waited));
     LS_TRY(put(&b->compute[stage], -1, end));
@@ -255,11 +274,13 @@ static void on_span(void *arg, const ls_des_op *op, const ls_des_span *s)
     const ls_step_item *i = &b->l->of[stage].item[p->item[s->at]];
     ls_step_parts *to = &b->parts[rank];
     if (beside && op->kind == LS_DES_MEET) b->beside_s += s->until_s - s->ready_s;
-    const bool waits = op->kind == LS_DES_WORK && i->kind != LS_ITEM_WORK;
+    if (beside && op->kind == LS_DES_WORK) b->beside_s += s->until_s - s->from_s;
+    const bool waits = !beside && op->kind == LS_DES_WORK && i->kind != LS_ITEM_WORK;
     const bool stages = i->kind == LS_ITEM_RECV || (i->span.axes >> LS_AXIS_PP & 1u);
     if (waits) *(stages ? &to->stages : &to->collectives) += s->until_s - s->from_s;
     if (!beside && op->kind == LS_DES_WORK && !waits) {
         to->compute += s->until_s - s->from_s;
+        to->core_s += fmin(s->until_s - s->from_s, b->cost[op->cost] * b->pace[s->process]);
         if (i->part == LS_PART_OPTIMIZER) to->optimizer += s->until_s - s->from_s;
         if (i->part == LS_PART_DATA) to->data += s->until_s - s->from_s;
     }
@@ -269,7 +290,8 @@ static void on_span(void *arg, const ls_des_op *op, const ls_des_span *s)
     }
     if (!beside && op->kind == LS_DES_RECV) *(i->kind == LS_ITEM_WAIT ? &to->beside : &to->stages)
         += s->ready_s - s->from_s;
-    const bool seen = beside ? op->kind == LS_DES_MEET : !waits && (op->kind != LS_DES_SEND || i->kind == LS_ITEM_SEND);
+    const bool seen = beside ? op->kind == LS_DES_MEET || op->kind == LS_DES_WORK
+                             : !waits && (op->kind != LS_DES_SEND || i->kind == LS_ITEM_SEND);
     if (b->trace && seen) ls_step_trace_add(b->trace, rank, i, s);
 }
 
@@ -282,6 +304,7 @@ static void sum_up(builder *b)
         ls_step_parts *p = &b->parts[rank], *to = &r->stage[stage_of(b, rank)];
         p->idle = r->step_s - b->ends[2 * rank];
         to->compute += p->compute / each;
+        to->core_s += p->core_s / each;
         to->optimizer += p->optimizer / each;
         to->data += p->data / each;
         to->collectives += p->collectives / each;

@@ -8,6 +8,7 @@
 #ifndef LS_PLAN_STEP_SIM_H
 #define LS_PLAN_STEP_SIM_H
 #include "base/text.h"
+#include "plan/coll_measure.h"
 #include "plan/step_list.h"
 #include "plan/step_price.h"
 #include "plan/wait_cost.h"
@@ -27,6 +28,7 @@ typedef struct ls_step_sim_opts {
     const ls_algo *const *algo; /* [LS_COLLS]: of a collective; NULL among them, or in place of them: the fastest */
     double cores;         /* that all ranks share (sim/des.h); 0: a device per rank */
     const ls_wait_cost *waits; /* of ranks that share cores; NULL: waiting costs nothing else */
+    const ls_measured_colls *colls; /* what collectives take, where they were measured; NULL: all by their messages */
     double jitter;
     uint64_t seed;
     const ls_step_straggler *straggler;
@@ -41,6 +43,7 @@ typedef struct ls_step_sim_opts {
 typedef struct ls_step_parts {
     double compute;
     double optimizer, data; /* both in `compute` */
+    double core_s;      /* of `compute`: what a core does for it alone; less where ranks share cores */
     double collectives; /* that it waits for, once all are there, and what waiting costs a core that is shared */
     double others;      /* until all are there, of groups within a stage */
     double beside;      /* waits for collectives that went on beside */

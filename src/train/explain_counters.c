@@ -85,6 +85,31 @@ static void find_steady(reading *r, ls_run_counters *out)
     }
 }
 
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Of the steps that find_steady has found: r's steps are in the order of their bytes. */
+static ls_status find_typical(const reading *r, ls_run_counters *out)
+{
+    int64_t begun = INT64_MAX;
+    double sum = 0, *v = malloc(out->steady * sizeof *v);
+    size_t n = 0;
+    if (!v) return ls_fail(LS_NO_MEMORY, "the times of %zu steps", out->steady);
+    for (size_t i = 0; i < r->n; i++) begun = r->item[i].step < begun ? r->item[i].step : begun;
+    for (int all = 0; all < 2 && n == 0; all++)
+        for (size_t i = 0; i < r->n; i++)
+            if (r->item[i].bytes == out->bytes && (all || r->item[i].step >= begun + LS_COMM_STEADY))
+                sum += v[n++] = r->item[i].seconds;
+    qsort(v, n, sizeof *v, by_value);
+    out->typical_s = n % 2 ? v[n / 2] : 0.5 * (v[n / 2 - 1] + v[n / 2]);
+    out->disturbed = out->typical_s > 0 ? sum / (double)n / out->typical_s : 1;
+    free(v);
+    return LS_OK;
+}
+
 ls_status ls_run_counters_read(const char *folder, ls_run_counters *out)
 {
     reading r = { 0 };
@@ -96,6 +121,7 @@ ls_status ls_run_counters_read(const char *folder, ls_run_counters *out)
         out->world_size = r.world_size;
         out->steps = r.n;
         find_steady(&r, out);
+        st = find_typical(&r, out);
     }
     free(r.item);
     return st;

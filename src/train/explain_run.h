@@ -24,6 +24,9 @@ typedef struct ls_run_counters {
     int64_t first, last;   /* the first and the last of the steady ones */
     uint64_t bytes;        /* comm/bytes of a steady step; where ranks divide experts, of some step */
     double seconds, exposed_s, hidden_s, data_s; /* means of steady steps */
+    double typical_s;      /* the median of those after the run's first LS_COMM_STEADY, if there are any: what
+                            * disturbs some steps does not count. The mean of the same steps is */
+    double disturbed;      /* so many times that */
 } ls_run_counters;
 
 /* FOLDER/metrics.jsonl. LS_BAD_FILE: there is none, or it has no step without an evaluation. */

@@ -19,6 +19,8 @@
 #define MOST_STEPS  25
 #define ENOUGH_NS   500000000u /* of steps that are timed, */
 #define FEW_STEPS   3          /* and of so many long steps */
+#define BARE_NS     250000000u /* of steps that no one listens to, */
+#define MOST_BARE   200        /* which are none, if not FEW_STEPS are as quick as that */
 #define LONG_NS     1500000000u
 #define SMALL_RATE  1e-20      /* of mirrors whose gradients are wrong, which would drive parameters to denormals */
 #define MOST_MIRRORS 64        /* at the same time */
@@ -45,7 +47,7 @@ typedef struct listener {
     sample step_of[MOST_STEPS]; /* whole steps, */
     sample own[MOST_STEPS];     /* and what of them listening took: clocks are read around operations of microseconds */
     sample look;                /* of that, a look at both clocks */
-    sample bare_of[MOST_STEPS]; /* steps that no one listened to, each after one of step_of: */
+    sample bare_of[MOST_BARE];  /* steps that no one listened to, after those of step_of: */
     int bares;                  /* so many */
     bool bare;                  /* the step that is on is one of them */
     double data_s[MOST_STEPS], update_s[MOST_STEPS];
@@ -222,14 +224,21 @@ static ls_status take_steps(ls_trainer *t, listener *x)
         LS_TRY(time_step(t, x));
         x->out->steps = ++x->step;
         done = x->step == MOST_STEPS || is_enough(x, begin, timed_from);
-        if (warm == 0) {
-            if (!is_long(x, begin)) LS_TRY(time_bare_step(t, x));
-            continue;
-        }
+        if (warm == 0) continue;
         timed_from = ls_env_get()->mono_ns();
         if (warm > 1 || is_warm(x, begin)) warm--;
         if (warm == 0 && !done) start_over(x);
     }
+    return LS_OK;
+}
+
+/* One after another, as in a run. Listening to a long step takes a part of it that is too small to matter. */
+static ls_status take_bare_steps(ls_trainer *t, listener *x)
+{
+    const uint64_t begin = ls_env_get()->mono_ns();
+    if (1e9 * x->step_of[x->step - 1].wall_s * FEW_STEPS > BARE_NS) return LS_OK;
+    while (x->bares < MOST_BARE && (x->bares < FEW_STEPS || ls_env_get()->mono_ns() - begin < BARE_NS))
+        LS_TRY(time_bare_step(t, x));
     return LS_OK;
 }
 
@@ -238,6 +247,7 @@ static ls_status time_steps(ls_trainer *t, listener *x)
     static const ls_tape_events events = { .unit = on_unit, .op = on_op, .done = on_done };
     for (int i = 0; i < t->par.ntapes; i++) LS_TRY(ls_tape_listen(t->par.tape[i], &events, x));
     LS_TRY(take_steps(t, x));
+    LS_TRY(take_bare_steps(t, x));
     for (int i = 0; i < t->par.ntapes; i++) ls_tape_unlisten(t->par.tape[i], x);
     for (int i = 0; i < t->par.model->params.n; i++)
         x->out->elements += (double)t->par.model->params.item[i].own.count;
@@ -341,7 +351,7 @@ static int by_value(const void *a, const void *b)
 
 static double median(const double *v, int n)
 {
-    double sorted[MOST_STEPS];
+    double sorted[MOST_BARE];
     memcpy(sorted, v, (size_t)n * sizeof *v);
     qsort(sorted, (size_t)n, sizeof *sorted, by_value);
     return n % 2 ? sorted[n / 2] : 0.5 * (sorted[n / 2 - 1] + sorted[n / 2]);
@@ -396,7 +406,7 @@ static double jitter_of(const listener *x)
 /* By the clock its median, since other processes lengthen it; of processor time the mean. */
 static double typical(const sample *of, int n, bool clock)
 {
-    double v[MOST_STEPS] = { 0 };
+    double v[MOST_BARE] = { 0 };
     for (int i = 0; i < n; i++) v[i] = clock ? of[i].wall_s : of[i].cpu_s;
     return clock ? median(v, n) : mean(v, n);
 }

@@ -1,0 +1,36 @@
+/* coll_measure.h -- what the collectives of a step take on this machine.
+ *
+ * As many ranks as the run has, threads of this process, carry out each collective of the step with its length, all of
+ * its groups at once, as ranks do that are alike. Between two calls each rank writes its vector, as backward does, and
+ * reads other memory. What that takes by itself is taken off.
+ */
+#ifndef LS_PLAN_COLL_MEASURE_H
+#define LS_PLAN_COLL_MEASURE_H
+#include "plan/step_list.h"
+
+/* A collective, with its waits. */
+typedef struct ls_measured_coll {
+    ls_step_span span;
+    ls_coll coll;
+    double bytes;   /* of its vector; of LS_SENDRECV: of a message that each rank sends */
+    double seconds; /* from the moment at which all are there, where all groups call it at once */
+} ls_measured_coll;
+
+typedef struct ls_measured_colls {
+    ls_measured_coll *of; /* owned: [n] */
+    int n;
+    double part;    /* of `seconds` in which a rank has a core of its own: below 1 where ranks share cores */
+    double seconds; /* that measuring took */
+} ls_measured_colls;
+
+/* Of the lists' ranks, all on this machine, which has so many cores. Only those in shared memory: with another
+ * transport there are none. After long_s seconds no further one is measured. To be freed also after a failure.
+ * LS_NO_MEMORY, and the failures of a world of threads. */
+ls_status ls_colls_measure(const ls_train_config *c, const ls_step_lists *l, double cores, double long_s,
+                           ls_measured_colls *out);
+void ls_colls_free(ls_measured_colls *m);
+/* NULL: it was not measured. */
+const ls_measured_coll *ls_colls_find(const ls_measured_colls *m, const ls_step_span *span, ls_coll coll,
+                                      double bytes);
+
+#endif
