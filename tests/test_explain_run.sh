@@ -144,6 +144,54 @@ explain epochs --json
 claim 'the last step of an epoch, which has fewer samples, is not counted' \
     python3 -c 'import json; x = json.load(open("out"))["counted_step"]; assert x == 3, x'
 
+# --- pipelines: closed forms of the bubble, and what `lockstep pipeline` makes of the same times
+bubble_is() { # schedule, expected bubble of equal stages, alive on each rank, flags...
+    explain gpt2.yaml -n 4 --parallel.pp 2 --pipeline.schedule "$1" --json "${@:4}"
+    ends_with 0 && python3 - "$lockstep" "$@" <<'PY'
+import json, subprocess, sys
+lockstep, schedule, equal, alive = sys.argv[1:5]
+p = json.load(open('out'))['pipeline']
+assert (p['schedule'], p['micro_batches']) == (schedule, 4), p
+assert abs(p['bubble_of_equal_stages'] - eval(equal)) < 1e-9, (p, equal)
+assert [r['alive'] for r in p['ranks']] == json.loads(alive), (p, alive)
+times = [','.join(repr(s[k]) for s in p['stages']) for k in ('forward', 'backward_input', 'backward_weight')]
+command = [lockstep, 'pipeline', '--schedule', schedule, '-p', '2', '-m', '4', '--chunks', str(len(p['stages']) // 2), '--json',
+           '--forward', times[0], '--backward-input', times[1], '--backward-weight', times[2]]
+replayed = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+assert abs(replayed['bubble'] - p['bubble']) < 1e-6 and p['bubble'] > 0, (replayed['bubble'], p)
+assert abs(sum(r['idle'] for r in p['ranks']) / 2 - p['bubble']) < 1e-9, p
+PY
+}
+claim '1F1B: the bubble, (p - 1) / (m + p - 1)' bubble_is 1f1b '1 / 5' '[2, 1]'
+claim 'GPipe: the same, and all micro-batches alive' bubble_is gpipe '1 / 5' '[4, 4]'
+claim 'interleaved: (p - 1) / (v m + p - 1)' bubble_is interleaved '1 / 9' '[5, 3]' --model.n_layer 4
+claim 'ZB-H1: (p - 1) F of m (F + I + W) + (p - 1) F' bubble_is zb-h1 '1 / 13' '[2, 2]'
+claim 'ZB-V: half of a stage' bubble_is zb-v '0.5 / 12.5' '[4, 4]' --model.n_layer 4
+claim 'and uneven stages' bubble_is 1f1b '1 / 5' '[2, 1]' --pipeline.split 0.5,1.5
+operations() { explain gpt2.yaml -n 2 --parallel.pp 2 --json "$@" && python3 -c 'import json
+print(sum(s[k] for s in json.load(open("out"))["pipeline"]["stages"] for k in ("forward", "backward_input", "backward_weight")))'; }
+claim 'any cut has the same operations' test "$(operations --pipeline.split 0.5,1.5)" = "$(operations --pipeline.split 1,1)"
+explain gpt2.yaml -n 8 --parallel.pp 2 --parallel.tp 2
+claim 'a rank per line' prints '^  4 +1 +1 +[0-9.e+]+ +[0-9.]+ % +1$'
+claim 'the bubble' prints '^  bubble: by these operations ranks idle [0-9.]+ % of a step; if all stages took equally long, 20.0 %$'
+# a stage with the embedding and one layer: 1 + 2 leaves forward and 2 enters backward per micro-batch, of [1, 32, 32] in bf16
+claim 'exposed: collectives inside layers' prints "^  exposed +tp +$((4 * 5)) calls +$((4 * 5 * 32 * 32 * 2)) bytes\$"
+claim 'exposed: a tied embedding' prints "^ +pp +1 call +$((129 * 32 * 4)) bytes\$"
+claim 'not exposed: gradients of replicas, in backward' prints '^  beside computing +dp +1 call '
+claim 'not exposed: messages' prints "^ +pp +8 calls +$((4 * 32 * 32 * 2)) bytes\$"
+explain gpt2.yaml -n 8 --parallel.pp 2 --parallel.tp 2 --ddp.overlap false
+claim 'without overlap gradients are exposed, too' prints '^ +dp +1 call '
+claim 'and only messages are beside computing' prints '^  beside computing +pp +8 calls '
+explain gpt2.yaml -n 2 --parallel.tp 2 --json
+claim 'without stages there is no pipeline' python3 -c 'import json
+x = json.load(open("out")); assert x["pipeline"] is None
+assert any(k["exposed"] for r in x["ranks"] for g in r["groups"] for k in g["calls"]), x'
+lm 2 --parallel.pp 2 --train.micro_batch 2 && explain run
+claim 'a run has its pipeline, too' prints '^pipeline of rank 0: schedule 1f1b, 4 micro-batches per step$'
+{ cat gpt2.yaml && echo 'parallel: { pp: 2 }'; } >piped.yaml
+explain piped.yaml --compare run
+claim 'compare: bubbles' prints '^  bubble +[0-9.]+ % +[0-9.]+ %$'
+
 # --- where the run says something else
 refuses() { # status, text, words...
     explain "${@:3}"
@@ -184,5 +232,7 @@ claim 'a batch that cannot be divided' refuses 78 'train.global_batch is 32, whi
 claim 'a rank that is not there' refuses 64 '--rank: there are ranks 0 to 1, found 2' base.yaml -n 2 --rank 2
 claim 'nodes that cannot share the ranks' refuses 78 '--nodes: 3 nodes cannot have equally many of 4 ranks' base.yaml -n 4 --nodes 3
 mkdir empty
-claim 'a folder that is no run' refuses 74 'empty/config.yaml' empty
+claim 'a folder that is no run' refuses 65 "empty: a folder without config.yaml, so it is not a run's: expected the folder that" empty
+claim 'a word that names nothing' refuses 74 'pipes: No such file, and no recipe of that name; recipes: ' pipes
+claim 'and the topics' says '; topics: zero, dp, tp, sp, cp, ep, pp, 3d, roofline'
 finish

@@ -109,9 +109,14 @@ claim 'pp: the plan' prints '; 2 ranks = pp 2 \(1f1b\), zero.stage 0$'
 claim 'pp: what passes: 8 micro-batches of [1, 32, 32] in f32, each way' prints "^  A boundary carries 2 m b T C values, 65,536 bytes per step"
 claim 'pp: one message each way per micro-batch' prints "^  world +sendrecv +send 0-1 +8 +$((8 * 32 * 32 * 4)) "
 claim 'pp: the bubble, (p - 1) / (m + p - 1)' prints 'Ranks idle 11.1 % of the time|= 11.1 %'
+claim 'pp in four parts: of the whole model' section_has 'in four parts' "state: the list of layers; rank 0 stores [0-9,]+ of $(comma $parameters) parameters and updates "
+claim 'pp: the bubble of these stages' section_has 'communication cost' ', and [0-9.]+ % by the operations of these stages\.'
 claim 'pp: micro-batches alive' prints 'at most 2 on the first rank and 1|those of the micro-batches that are alive, at most 2'
 
 # --- 3d, dp, zero
+explain 3d
+claim '3d: without a configuration it is tp, dp and pp' prints '; 8 ranks = tp 2 x dp 2 x pp 2 \(1f1b\), zero.stage 0$'
+claim '3d: what pp costs' section_has 'communication cost' 'what pp costs is the bubble: ranks idle [0-9.]+ % of a step with 8 micro-batches of schedule 1f1b'
 explain 3d gpt2.yaml --parallel.tp 2 --parallel.cp 2 -n 8
 claim '3d: a line per axis' test "$(grep -cE '^  (tp|cp|dp) +2  ' out)" = 3
 claim '3d: tp goes inside a node' prints '^  tp +2  each layer.s matrices +inside a node +32 '

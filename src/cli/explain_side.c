@@ -73,10 +73,25 @@ static ls_status find_subject(int *argc, char ***argv, const char *instead, ls_e
     if (instead) v[1] = (char *)(uintptr_t)instead; /* read only */
     out->name = v[1];
     if (!out->zero && is_run(v[1], out->config, sizeof out->config)) {
+        ls_file_info info = { 0 };
+        if (ls_env_get()->info(out->config, &info) < 0 || info.type == LS_FILE_NONE)
+            return ls_fail(LS_BAD_FILE, "%s: a folder without config.yaml, so it is not a run's: expected the folder that "
+                           "`lockstep train` printed, such as runs/gpt2-tiny", v[1]);
         out->folder = v[1];
         v[1] = out->config;
     }
     return LS_OK;
+}
+
+/* A word that names no recipe may have been meant as a topic. */
+static ls_status or_topic(ls_status st, const ls_explain_asked *a)
+{
+    char message[1024], names[96];
+    ls_file_info info = { 0 };
+    if (st != LS_IO || a->s.zero || a->s.topic || a->s.roofline) return st;
+    if (ls_env_get()->info(a->s.name, &info) < 0 || info.type != LS_FILE_NONE) return st;
+    snprintf(message, sizeof message, "%s", ls_last_error());
+    return ls_fail(st, "%s; topics: zero, %s, roofline", message, ls_topic_names(names, sizeof names));
 }
 
 /* A topic's own plan, where flags do not say otherwise. */
@@ -99,7 +114,7 @@ static ls_status read(ls_explain_asked *a, int argc, char **argv, const char *in
     LS_TRY(find_subject(&argc, &argv, instead, &a->s));
     LS_TRY(ls_opts_create(a->rows, ls_explain_nopts + ls_train_nopts, &a->o, &a->opts));
     if (a->s.topic && !a->s.name) LS_TRY(read_topic(a, argc, argv));
-    else LS_TRY(ls_train_read(a->opts, &a->o.c, argc, argv));
+    else LS_TRY(or_topic(ls_train_read(a->opts, &a->o.c, argc, argv), a));
     if (a->s.roofline && a->o.c.model.vocab_size > 0 && !*a->o.c.data.path)
         a->o.c.data.path = "not read"; /* needs_no_data */
     a->o.c.json = a->o.json; /* of two options with this name ours is the one that was read */

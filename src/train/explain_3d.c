@@ -6,7 +6,7 @@
 
 static const char *const plan[] = { "model.name", "gpt2", "model.preset", "gpt2", "model.vocab_size", "50257",
                                     "train.global_batch", "16", "train.micro_batch", "1",
-                                    "optim.name", "adamw", "parallel.tp", "2", "parallel.cp", "2", NULL };
+                                    "optim.name", "adamw", "parallel.tp", "2", "parallel.pp", "2", NULL };
 
 static const struct { const char *parts, *place; } of[LS_AXES] = {
     [LS_AXIS_PP] = { "the list of layers", "between nodes" },
@@ -85,6 +85,10 @@ static ls_status print(const ls_topic_of *t, ls_text *out)
                  "`lockstep explain CONFIG --nodes N` shows which rank is where. Calls of tp, cp and ep are "
                  "inside forward and backward, where the next "
                  "operation waits for them; those of dp are beside backward.", t->c->parallel.order);
+    if (size[LS_AXIS_PP] > 1)
+        ls_topic_say(out, "Messages of pp are beside other micro-batches; what pp costs is the bubble: ranks idle %.1f %% of a "
+                          "step with %d micro-batches of schedule %s.", 100 * t->l->pipe.bubble, t->l->pipe.micro_batches,
+                     t->l->pipe.schedule);
     ls_topic_head(LS_TOPIC_MISTAKE, out);
     const ls_axis worst = slowest(t);
     ls_topic_say(out, "\"It does not matter which ranks form which axis.\" If only dp crosses the network a "

@@ -61,6 +61,13 @@ static void add_axes(rows *t, int side, const ls_explain_layout *l)
     }
 }
 
+static void add_pipe(rows *t, int side, const ls_explain_pipe *p)
+{
+    if (p->ranks == 0) return;
+    add(t, "bubble", side, "%.1f %%", 100 * p->bubble);
+    add(t, "micro-batches alive", side, "%d", p->alive[0]);
+}
+
 static void add_memory(rows *t, int side, const ls_explain_layout *l)
 {
     char what[48];
@@ -158,6 +165,7 @@ ls_status ls_explain_compare(const ls_explain_side *a, const ls_explain_side *b,
     for (int side = 0; st == LS_OK && side < 2; side++) {
         const ls_explain_side *s = side ? b : a;
         add_axes(t, side, s->l);
+        add_pipe(t, side, &s->l->pipe);
         add_memory(t, side, s->l);
         add_run(t, side, s->k);
     }

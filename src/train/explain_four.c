@@ -24,7 +24,7 @@ static void add_state(const ls_topic_of *t, ls_axis axis, ls_text *out)
     ls_topic_say(out, "state: %s; rank 0 stores %s of %s parameters and updates %s.",
                  ls_explain_divides(t->l, axis, false, divides, sizeof divides),
                  ls_number_text((double)(r->dense.here + r->experts.here), 0, here, sizeof here),
-                 ls_number_text((double)(r->dense.whole + r->experts.whole), 0, whole, sizeof whole),
+                 ls_number_text((double)t->l->parameters, 0, whole, sizeof whole),
                  ls_number_text((double)(r->dense.own + r->experts.own), 0, (char[32]){ 0 }, 32));
 }
 

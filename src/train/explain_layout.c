@@ -180,6 +180,9 @@ static ls_status make_rank(const ls_train_config *c, const ls_model_config *mc, 
     if (st == LS_OK) st = ls_memory_plan_of(c, &d, &out->plan);
     if (st == LS_OK) st = count(&d.par.model->params, out);
     if (st == LS_OK) st = count_layers(&d.par, l);
+    ls_plan fitted;
+    if (st == LS_OK) st = ls_train_plan(c, l->size, &fitted);
+    if (st == LS_OK) st = ls_explain_pipe_make(&fitted, mc, &d.par.model->place, &l->pipe);
     if (st == LS_OK) st = record(c, &d, l->micro, out);
     ls_train_dry_close(&d);
     return st < 0 ? ls_while(st, "planning rank %d of %d", rank, l->size) : LS_OK;
@@ -235,5 +238,6 @@ void ls_explain_layout_free(ls_explain_layout *l)
     free(l->rank);
     free(l->node);
     free(l->layers);
+    ls_explain_pipe_free(&l->pipe);
     *l = (ls_explain_layout){ 0 };
 }

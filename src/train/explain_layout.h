@@ -53,6 +53,17 @@ typedef struct ls_explain_rank {
     int nparams;
 } ls_explain_rank;
 
+/* The pipeline of a plan, by a replay of its schedule. */
+typedef struct ls_explain_pipe {
+    const char *schedule;       /* the configuration's */
+    int ranks, stages, micro_batches; /* ranks: along the axis pp; 0: one stage */
+    int *stage_rank;            /* owned, as all here: [stages] the place along pp that a stage is on */
+    double *cost;               /* [3 * stages] operations of a micro-batch: forward, backward of input, of weights */
+    int *alive;                 /* [ranks] micro-batches that a rank stores, each of one chunk, at most at a time */
+    double *idle;               /* [ranks] part of the step, with these operations */
+    double bubble, equal;       /* of all ranks' time: with these operations, and with stages that take equally long */
+} ls_explain_pipe;
+
 typedef struct ls_explain_layout {
     int size, nnodes;
     int *node;                  /* owned: [size] the node of each rank */
@@ -63,6 +74,7 @@ typedef struct ls_explain_layout {
     bool overlaps;              /* ddp.overlap */
     double *layers;             /* owned: [stages] layers of each pipeline stage; NULL: there is one */
     int stages;
+    ls_explain_pipe pipe;
     ls_explain_rank *rank;      /* owned: [size] */
     int64_t step;               /* of a run whose counters are in `real`; 0: none */
 } ls_explain_layout;
@@ -88,6 +100,18 @@ void ls_explain_layout_text(const ls_explain_layout *l, int rank, ls_text *out);
 void ls_explain_layout_json(const ls_explain_layout *l, ls_text *out);
 /* Nodes that the ranks which differ from `rank` along one axis alone are on. */
 int ls_explain_crosses(const ls_explain_layout *l, int rank, ls_axis axis);
+
+/* --- explain_path.c ----------------------------------------------------------------------------------------------- */
+
+/* Fills *out in if the plan has several stages and it is zeros; `here`: the place of any rank. To be freed also after a
+ * failure. */
+ls_status ls_explain_pipe_make(const ls_plan *p, const ls_model_config *mc, const ls_place *here, ls_explain_pipe *out);
+void ls_explain_pipe_free(ls_explain_pipe *p);
+/* Whether the rank waits for such calls: no computation is beside them. */
+bool ls_explain_is_exposed(const ls_explain_layout *l, const ls_explain_rank *r, const ls_explain_calls *k);
+/* The pipeline, and what is on the critical path of a rank's step. */
+void ls_explain_path_text(const ls_explain_layout *l, int rank, ls_text *out);
+void ls_explain_path_json(const ls_explain_layout *l, ls_text *out);
 
 /* --- explain_words.c ---------------------------------------------------------------------------------------------- */
 

@@ -218,7 +218,7 @@ static void json_calls(const ls_explain_layout *l, const ls_explain_rank *r, int
         ls_text_add(out, ", \"calls\": %llu, \"bytes\": %llu, \"moved\": %llu, \"at_most\": %s, \"when\": ", (num)k->calls,
                     (num)k->bytes, (num)k->moved, ls_explain_varies(l, k->coll) ? "true" : "false");
         ls_json_string(out, ls_explain_when(l, r, k));
-        ls_text_add(out, "}");
+        ls_text_add(out, ", \"exposed\": %s}", r->group[k->group].size > 1 && ls_explain_is_exposed(l, r, k) ? "true" : "false");
         comma = ",";
     }
     ls_text_add(out, "]");
@@ -279,7 +279,9 @@ void ls_explain_layout_json(const ls_explain_layout *l, ls_text *out)
     json_axes(l, out);
     ls_text_add(out, ",\n \"stage_layers\": [");
     for (int s = 0; s < l->stages; s++) ls_text_add(out, "%s%g", s ? ", " : "", l->layers[s]);
-    ls_text_add(out, "],\n \"nodes\": %d, \"counted_step\": ", l->nnodes);
+    ls_text_add(out, "],\n ");
+    ls_explain_path_json(l, out);
+    ls_text_add(out, ",\n \"nodes\": %d, \"counted_step\": ", l->nnodes);
     if (l->step) ls_text_add(out, "%lld", (long long)l->step);
     else ls_text_add(out, "null");
     ls_text_add(out, ", \"ranks\": [");

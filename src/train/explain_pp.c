@@ -1,9 +1,6 @@
 /* explain_pp.c -- pipeline parallelism: the stages, what passes between them, and what ranks idle. */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "parallel/pipe_replay.h"
 #include "train/explain_topic.h"
 
 static const char *const plan[] = { "model.name", "gpt2", "model.preset", "gpt2", "model.vocab_size", "50257",
@@ -17,41 +14,10 @@ static const char *divide_model(ls_train_config *c)
     return "parallel.pp 2";
 }
 
-/* --- the schedule with equal stages ----------------------------------------------------------------------------- */
-
-/* What a schedule comes to if all stages take the same time, and a backward twice as long as a forward. */
-typedef struct replayed {
-    double bubble;  /* part of the ranks' time */
-    int alive[2];   /* micro-batches of a chunk on the first rank and on the last */
-} replayed;
-
-static ls_status replay(const ls_topic_of *t, replayed *out)
-{
-    const ls_plan *p = &t->l->plan;
-    const ls_pipe_schedule *s;
-    ls_pipe_shape shape = { p->size[LS_AXIS_PP], p->chunks, p->micro_batches };
-    ls_pipe_program g = { 0 };
-    ls_pipe_replay r = { 0 };
-    LS_TRY(ls_pipe_schedule_find(p->schedule, &s));
-    LS_TRY(ls_pipe_shape_check(s, &shape));
-    double *one = calloc((size_t)shape.ranks * (size_t)shape.chunks, sizeof *one);
-    ls_status st = one ? ls_pipe_program_create(s, &shape, &g) : ls_fail(LS_NO_MEMORY, "the times of stages");
-    for (int i = 0; st == LS_OK && i < shape.ranks * shape.chunks; i++) one[i] = 1.0;
-    if (st == LS_OK) st = ls_pipe_program_make(&g, shape.micro_batches);
-    if (st == LS_OK) st = ls_pipe_replay_create(&g, &(ls_pipe_times){ one, one, one, 0.0 }, &r);
-    if (st == LS_OK) *out = (replayed){ ls_pipe_bubble(&r), { g.slots[0], g.slots[shape.ranks - 1] } };
-    ls_pipe_replay_free(&r);
-    ls_pipe_program_free(&g);
-    free(one);
-    return st;
-}
-
-/* --- the text -------------------------------------------------------------------------------------------------- */
-
 /* The first rank of each stage. */
 static void add_stages(const ls_topic_of *t, ls_text *out)
 {
-    char a[32], b[32];
+    char a[32], b[32], c[32];
     const int p = t->l->plan.size[LS_AXIS_PP];
     int stride[LS_AXES];
     ls_mesh_strides(t->l->plan.size, t->l->plan.order, stride);
@@ -59,27 +25,27 @@ static void add_stages(const ls_topic_of *t, ls_text *out)
     ls_text_add(out, "\n  %6s %16s %20s %20s\n", "rank", "parameters", "activations, bytes", "all memory, bytes");
     for (int s = 0; s < p; s++) {
         const ls_explain_rank *r = &t->l->rank[s * apart];
-        ls_text_add(out, "  %6d %16s %20s %20zu\n", s * apart,
+        ls_text_add(out, "  %6d %16s %20s %20s\n", s * apart,
                     ls_number_text((double)(r->dense.here + r->experts.here), 0, a, sizeof a),
-                    ls_number_text((double)r->plan.bytes[LS_MEM_ACT], 0, b, sizeof b), r->plan.total);
+                    ls_number_text((double)r->plan.bytes[LS_MEM_ACT], 0, b, sizeof b),
+                    ls_number_text((double)r->plan.total, 0, c, sizeof c));
     }
 }
 
 static ls_status print(const ls_topic_of *t, ls_text *out)
 {
     char a[32], b[32], c[32];
-    replayed r = { 0 };
+    const ls_explain_pipe *r = &t->l->pipe;
     const ls_plan *p = &t->l->plan;
     const int stages = p->size[LS_AXIS_PP], m = p->micro_batches;
     const ls_axis_cost pp = ls_axis_cost_of(t, t->l, LS_AXIS_PP);
     const double C = (double)t->mc->lm.d_model, T = (double)(t->l->tokens / p->size[LS_AXIS_CP]);
     const double edge = 2.0 * m * (double)t->l->micro * T * C * (double)ls_dtype_size(p->dtype) /
                         (p->sequence_parallel ? p->size[LS_AXIS_TP] : 1);
-    LS_TRY(replay(t, &r));
     ls_topic_head(LS_TOPIC_PROBLEM, out);
     ls_topic_say(out, "The model's layers do not fit on one rank, or the link between ranks is too slow for tp. "
                       "Each of %d ranks has "
-                 "a run of layers:", stages);
+                 "%s:", stages, r->stages > r->ranks ? "several runs of layers" : "a run of layers");
     add_stages(t, out);
     ls_topic_head(LS_TOPIC_SYNC, out);
     ls_topic_say(out, "A stage sends its activations to the next one, and gets their gradients back, "
@@ -93,13 +59,14 @@ static ls_status print(const ls_topic_of *t, ls_text *out)
                       "the same %d micro-batches "
                  "pass through all of them. Activations: those of the micro-batches that are alive, at most %d "
                  "on the first rank and %d on "
-                 "the last.", m, r.alive[0], r.alive[1]);
+                 "the last.", m, r->alive[0], r->alive[r->ranks - 1]);
     ls_topic_head(LS_TOPIC_COST, out);
     ls_topic_say(out, "A boundary carries 2 m b T C values, %s bytes per step: activations one way, gradients "
                       "the other. Ranks idle %.1f %% "
                  "of the time if all stages take equally long (the bubble; (p - 1) / (m + p - 1) = %.1f %% of "
-                 "gpipe and 1f1b).",
-                 ls_number_text(edge, 0, a, sizeof a), 100 * r.bubble, 100.0 * (stages - 1) / (m + stages - 1));
+                 "gpipe and 1f1b), and %.1f %% by the operations of these stages.",
+                 ls_number_text(edge, 0, a, sizeof a), 100 * r->equal, 100.0 * (stages - 1) / (m + stages - 1),
+                 100 * r->bubble);
     ls_topic_head(LS_TOPIC_MISTAKE, out);
     ls_topic_say(out, "\"Pipelines are bound by communication.\" Rank 0 sends and receives %s bytes per step, "
                       "with the gradient of a tied "
@@ -108,7 +75,7 @@ static ls_status print(const ls_topic_of *t, ls_text *out)
                  ls_number_text((double)pp.bytes, 0, a, sizeof a), ls_topic_ms(pp.ns[LS_LEVEL_NETWORK], b, sizeof b),
                  t->cost_from,
                  ls_number_text(8.0 * (double)t->l->parameters * (stages - 1) / stages, 0, c, sizeof c),
-                 100 * r.bubble);
+                 100 * r->equal);
     return LS_OK;
 }
 

@@ -262,6 +262,7 @@ static void add_text(const answer *a, ls_text *out)
     else add_parts(a, out);
     if (a->r) add_path(a, out);
     ls_explain_layout_text(a->l, a->e->rank, out);
+    if (!a->r) ls_explain_path_text(a->l, a->e->rank, out);
     if (!a->r && a->k) ls_text_add(out, "\n");
     if (!a->r) add_time(a, out);
     if (a->k) ls_step_split_text(&a->split, out);

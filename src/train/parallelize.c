@@ -278,6 +278,32 @@ static ls_status cut(const ls_plan *p, const ls_model_config *mc, int *first, ls
     return st;
 }
 
+ls_status ls_plan_stage_costs(const ls_plan *p, const ls_model_config *mc, const ls_place *here, double *forward,
+                              double *input, double *weight)
+{
+    const int stages = ls_plan_stages(p);
+    ls_place place = *here;
+    ls_model *m = NULL;
+    costs x = { 0 };
+    int *first = calloc((size_t)stages + 1, sizeof *first);
+    ls_status st = first ? cut(p, mc, first, &place) : ls_fail(LS_NO_MEMORY, "%d pipeline stages", stages);
+    place = deciding_place(&place);
+    if (st == LS_OK) st = ls_model_create_at(mc, &place, &m);
+    if (st == LS_OK) st = costs_of(p, m, &x);
+    for (int s = 0; st == LS_OK && s < stages; s++) {
+        forward[s] = input[s] = weight[s] = 0.0;
+        for (int i = first[s]; i < first[s + 1]; i++) {
+            forward[s] += x.u.forward[i];
+            input[s] += x.u.input[i];
+            weight[s] += x.u.weight[i];
+        }
+    }
+    free_costs(&x);
+    ls_model_destroy(m);
+    free(first);
+    return st;
+}
+
 /* The model with the units of this rank's stages, and where a loss is. */
 static ls_status open_model(const ls_plan *p, const ls_model_config *mc, ls_parallel *out)
 {

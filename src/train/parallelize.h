@@ -21,4 +21,9 @@ int ls_plan_stages(const ls_plan *p);
 ls_status ls_plan_cut_layers(const ls_plan *p, const ls_model_config *mc, const ls_place *here,
                              const ls_pipe_memory *memory, int *first);
 
+/* Operations of a micro-batch in each stage of the pipeline, as the cut counts them: forward, backward of the input and
+ * of the weights, [stages] each. `here`: the place of any rank. */
+ls_status ls_plan_stage_costs(const ls_plan *p, const ls_model_config *mc, const ls_place *here, double *forward,
+                              double *input, double *weight);
+
 #endif
