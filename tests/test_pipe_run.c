@@ -165,9 +165,78 @@ static void over_connections_as_well(void **state)
     }
 }
 
+/* --- neighbours that disagree ------------------------------------------------------------------------------------ */
+
+typedef struct disagreement {
+    size_t count[2]; /* elements that pass, as the ranks of the two stages have it */
+    ls_dtype dtype[2];
+    int rank;        /* of the play that is running; each rank has a copy */
+    float *memory;
+} disagreement;
+
+static ls_status gives_zeros(void *arg, const ls_pipe_action *a, ls_pipe_data *d)
+{
+    (void)a;
+    d->y = ((const disagreement *)arg)->memory;
+    return LS_OK;
+}
+
+static ls_status takes_any(void *arg, const ls_pipe_action *a, ls_pipe_data *d)
+{
+    (void)arg, (void)a, (void)d;
+    return LS_OK;
+}
+
+static size_t as_this_rank_has_it(void *arg, int edge_number, int micro_batch, ls_dtype *dtype)
+{
+    const disagreement *d = arg;
+    (void)edge_number, (void)micro_batch;
+    *dtype = d->dtype[d->rank];
+    return d->count[d->rank];
+}
+
+static ls_status disagrees(ls_world *w, void *arg)
+{
+    static const ls_pipe_work own = { NULL, gives_zeros, takes_any, as_this_rank_has_it };
+    const ls_pipe_config c = { .stages = ls_world_group(w), .micro_batches = 2, .edge_bytes = 4096 };
+    float zeros[1024] = { 0 };
+    disagreement d = *(const disagreement *)arg;
+    ls_pipe *pipe;
+    d.rank = ls_world_rank(w), d.memory = zeros;
+    LS_TRY(ls_pipe_create(&c, &pipe));
+    const ls_status st = ls_pipe_run(pipe, 2, &own, &d);
+    if (st < 0) (void)ls_world_abort(w, st);
+    ls_pipe_destroy(pipe);
+    return st;
+}
+
+/* A stage that returns another shape than the next one expects, one that computes in another dtype, and more than the
+ * pipe was created for. */
+static void what_passes_has_one_shape(void **state)
+{
+    (void)state;
+    static const struct { disagreement d; ls_status st; const char *says[2]; } row[] = {
+        { { { 64, 48 }, { LS_F32, LS_F32 }, 0, NULL }, LS_COLL_MISMATCH, { "48 float", "64 float" } },
+        { { { 48, 64 }, { LS_F32, LS_F32 }, 0, NULL }, LS_COLL_MISMATCH, { "48 float", "64 float" } },
+        { { { 64, 64 }, { LS_F32, LS_BF16 }, 0, NULL }, LS_COLL_MISMATCH, { "64 float", "64 bfloat16" } },
+        { { { 2048, 2048 }, { LS_F32, LS_F32 }, 0, NULL }, LS_INVALID,
+          { "8192 bytes enter stage 1: expected at most 4096", "ls_pipe_config.edge_bytes" } },
+    };
+    for (size_t i = 0; i < COUNT(row); i++)
+        for (int wire = 0; wire < 2; wire++) {
+            const ls_world_opts o = { .transport = wire ? "tcp" : NULL };
+            disagreement d = row[i].d;
+            const ls_rank_report r = ls_test_ranks(LS_TEST_THREADS, 2, &o, disagrees, &d);
+            if (!r.failed || r.status != row[i].st) fail_msg("row %zu: %s: %s", i, ls_status_word(r.status), r.text);
+            for (int k = 0; k < 2; k++)
+                if (!strstr(r.text, row[i].says[k])) fail_msg("row %zu: '%s' is not in '%s'", i, row[i].says[k], r.text);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_passes_has_one_shape),
         cmocka_unit_test(every_action_gets_what_it_needs),
         cmocka_unit_test(over_connections_as_well),
     };
