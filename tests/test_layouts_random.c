@@ -355,9 +355,12 @@ static void random_layouts_of_many_ranks_train_the_model_of_one_rank(void **stat
 static void sixty_four_ranks_train_the_model_of_one_rank(void **state)
 {
     (void)state;
-    static const char *const axes[] = { "parallel.dp", "4", "parallel.tp", "4", "parallel.cp", "4", NULL };
-    const ls_layout l = { .ranks = 64, .run = gpt2, .layout = axes, .steps = STEPS };
-    assert_layout(&l, f32.losses);
+    static const char *const axes[][9] = {
+        { "parallel.dp", "4", "parallel.tp", "4", "parallel.cp", "4" },
+        { "parallel.dp", "4", "parallel.tp", "4", "parallel.pp", "4", "train.micro_batch", "1" },
+    };
+    for (size_t i = 0; i < COUNT(axes); i++)
+        assert_layout(&(ls_layout){ .ranks = 64, .run = gpt2, .layout = axes[i], .steps = STEPS }, f32.losses);
 }
 
 int main(void)
