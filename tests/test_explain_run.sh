@@ -171,6 +171,11 @@ claim 'and uneven stages' bubble_is 1f1b '1 / 5' '[2, 1]' --pipeline.split 0.5,1
 operations() { explain gpt2.yaml -n 2 --parallel.pp 2 --json "$@" && python3 -c 'import json
 print(sum(s[k] for s in json.load(open("out"))["pipeline"]["stages"] for k in ("forward", "backward_input", "backward_weight")))'; }
 claim 'any cut has the same operations' test "$(operations --pipeline.split 0.5,1.5)" = "$(operations --pipeline.split 1,1)"
+explain gpt2.yaml -n 2 --parallel.pp 2 --pipeline.split 2,0 --model.d_model 512 --model.n_head 4 --model.seq_len 256 --train.dtype f32 --json
+claim 'operations are those of the products, 6 T N, and few more' python3 -c 'import json
+T, C, V, L = 256, 512, 257, 2
+layers, head = [sum(s[k] for k in ("forward", "backward_input", "backward_weight")) for s in json.load(open("out"))["pipeline"]["stages"]]
+assert 1 < layers / (6 * T * 12 * C * C * L) < 1.2 and 1 < head / (6 * T * C * V) < 1.3, (layers, head)'
 explain gpt2.yaml -n 8 --parallel.pp 2 --parallel.tp 2
 claim 'a rank per line' prints '^  4 +1 +1 +[0-9.e+]+ +[0-9.]+ % +1$'
 claim 'the bubble' prints '^  bubble: by these operations ranks idle [0-9.]+ % of a step; if all stages took equally long, 20.0 %$'

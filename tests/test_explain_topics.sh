@@ -1,6 +1,6 @@
 #!/bin/bash
 # test_explain_topics.sh -- `lockstep explain TOPIC`: each way to divide a model under five headings, with numbers that closed forms
-# give, too (R115, R117, R131, R136, R148, R149, R153, R175, R195-R197, R200, R202-R214, R238); and `explain --compare`.
+# give, too (R115, R117, R131, R136, R148, R149, R153, R175, R195-R197, R200-R215, R238); and `explain --compare`.
 #
 #   tests/test_explain_topics.sh BUILD
 . "$(dirname "$0")/harness_train.sh"
@@ -22,6 +22,7 @@ four() { sed -n '/^in four parts$/,$p' "$1" | sed -nE 's/^  (state|axis and shap
 section() { sed -n "/^$1\$/,/^\$/p" out | tr -s '\n ' ' '; } # in one line
 part() { section 'in four parts' | grep -qF -- "$1: $2" || { section 'in four parts'; return 1; }; }
 section_has() { section "$1" | grep -qE -- "$2" || { section "$1"; return 1; }; }
+mistakes() { section_has 'common misunderstanding' "$1"; }
 asked() { section_has 'often asked' "$1"; }
 comma() { sed -E ':a; s/^([0-9]+)([0-9]{3})/\1,\2/; ta' <<<"$1"; }
 
@@ -34,7 +35,7 @@ for topic in dp tp sp cp ep pp 3d; do
     done
     axes=1
     [ $topic = 3d ] && axes=3
-    claim "$topic: then four parts of each axis, in order (R175)" test "$(four out)" = "$(for ((i = 0; i < axes; i++)); do printf 'state;axis and shape;collective and link;number;'; done)"
+    claim "$topic: then four parts of each axis, in order (R175, R201)" test "$(four out)" = "$(for ((i = 0; i < axes; i++)); do printf 'state;axis and shape;collective and link;number;'; done)"
     claim "$topic: nothing on stderr" test ! -s err
 done
 claim 'no run, and no data, came of it' test ! -e runs -a ! -e .cache
@@ -111,20 +112,32 @@ claim 'pp: one message each way per micro-batch' prints "^  world +sendrecv +sen
 claim 'pp: the bubble, (p - 1) / (m + p - 1)' prints 'Ranks idle 11.1 % of the time|= 11.1 %'
 claim 'pp in four parts: of the whole model' section_has 'in four parts' "state: the list of layers; rank 0 stores [0-9,]+ of $(comma $parameters) parameters and updates "
 claim 'pp: the bubble of these stages' section_has 'communication cost' ', and [0-9.]+ % by the operations of these stages\.'
+claim 'pp: what it sends, beside what dp would (R207)' mistakes "bound by communication.\" Rank 0 sends and receives $(comma $((2 * 8 * 32 * 32 * 4 + 257 * 32 * 4))) bytes per step, .* would send $(comma $((4 * parameters))) bytes"
 claim 'pp: micro-batches alive' prints 'at most 2 on the first rank and 1|those of the micro-batches that are alive, at most 2'
 
 # --- 3d, dp, zero
 explain 3d
 claim '3d: without a configuration it is tp, dp and pp' prints '; 8 ranks = tp 2 x dp 2 x pp 2 \(1f1b\), zero.stage 0$'
 claim '3d: what pp costs' section_has 'communication cost' 'what pp costs is the bubble: ranks idle [0-9.]+ % of a step with 8 micro-batches of schedule 1f1b'
+links() { # the times that the text has are the sums of its table: in memory and on a network
+    python3 - "$(section 'common misunderstanding')" <<'PY'
+import re, sys
+ms = lambda text: float(text[0]) * {'us': 1e-3, 'ms': 1, 's': 1e3}[text[1]]
+rows = re.findall(r'^  (?:tp|dp|pp) .* ([0-9.]+) (us|ms|s) +([0-9.]+) (us|ms|s)$', open('out').read(), re.M)
+near, far = sum(ms(r[:2]) for r in rows), sum(ms(r[2:]) for r in rows)
+said = re.search(r'The collectives above take ([0-9.]+) (us|ms|s) if all ranks are in one node, and ([0-9.]+) (us|ms|s) if each', sys.argv[1]).groups()
+assert len(rows) == 3 and abs(ms(said[:2]) / near - 1) < 0.01 and abs(ms(said[2:]) / far - 1) < 0.01 and far > 5 * near, (rows, said)
+PY
+}
+claim '3d: operations alone, and equal pairs (R215)' links
 explain 3d gpt2.yaml --parallel.tp 2 --parallel.cp 2 -n 8
 claim '3d: a line per axis' test "$(grep -cE '^  (tp|cp|dp) +2  ' out)" = 3
 claim '3d: tp goes inside a node' prints '^  tp +2  each layer.s matrices +inside a node +32 '
 claim '3d: inputs or model state, by axis' prints '^  tp: inputs: nothing: the same samples on each rank. Model state: each layer: heads, width of the mlp'
+claim '3d: not all of it is data parallel (R202)' mistakes 'Above, dp and ep divide samples, cp tokens; tp and pp give all their ranks the same inputs and divide the model'
 claim '3d: what is wrong with any layout' prints '"It does not matter which ranks form which axis." If only dp crosses the network'
 explain dp gpt2.yaml -n 4
 claim 'dp: why gradients' prints 'Why gradients, and not parameters: the update of adamw is not'
-mistakes() { section_has 'common misunderstanding' "$1"; }
 for w in 2 8 128; do # R203, R33, R34: samples per rank fall, bytes do not
     bytes=$(awk -v w="$w" -v p="$parameters" 'BEGIN { printf "%.0f", 2 * (w - 1) / w * 4 * p }')
     claim "dp does not scale for ever: $w ranks" prints "^ +$w +$(awk -v w="$w" 'BEGIN { printf "%.3g", 8 / w }') +$(comma "$bytes") "

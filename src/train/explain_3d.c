@@ -47,6 +47,14 @@ static double with_slow(const ls_topic_of *t, int slow)
     return ns;
 }
 
+/* Time of all axes over one kind of link. */
+static double at_level(const ls_topic_of *t, ls_level level)
+{
+    double ns = 0;
+    for (int a = 0; a < LS_AXES; a++) ns += ls_axis_cost_of(t, t->l, (ls_axis)a).ns[level];
+    return ns;
+}
+
 /* Of tp, cp and ep the one that takes longest over a network. */
 static ls_axis slowest(const ls_topic_of *t)
 {
@@ -95,6 +103,11 @@ static ls_status print(const ls_topic_of *t, ls_text *out)
                       "step's collectives take %s; if %s does in its place, "
                  "%s.", ls_topic_ms(with_slow(t, LS_AXIS_DP), b, sizeof b), ls_axis_name(worst),
                  ls_topic_ms(with_slow(t, (int)worst), c, sizeof c));
+    ls_topic_say(out, "\"Only operations matter, and all pairs of ranks are equal.\" Every product of these degrees has the "
+                      "same operations. The collectives above take %s if all ranks are in one node, and %s if each of "
+                      "them crosses the network. `lockstep plan --rank-by flops` shows the plan that operations alone "
+                      "would choose, and what it costs.", ls_topic_ms(at_level(t, LS_LEVEL_MEMORY), b, sizeof b),
+                 ls_topic_ms(at_level(t, LS_LEVEL_NETWORK), c, sizeof c));
     ls_topic_say(out, "\"Every method for several ranks is data parallel.\" Above, dp and ep divide samples, cp "
                       "tokens; tp and pp give all their ranks the same "
                  "inputs and divide the model.");
