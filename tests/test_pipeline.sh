@@ -52,6 +52,12 @@ claim 'a file that deadlocks' fails_with 65 'deadlock, with 2 messages stored pe
     pipeline --file deadlock.csv
 printf '0F0,0F1,0B0,0B1\n1F0,1B0\n' >skips.csv
 claim 'a file that skips a micro-batch' fails_with 65 'rank 1 ends after 2 actions: in stage 1, 1 of 2 micro-batches' pipeline --file skips.csv
+claim 'and which action is missing' fails_with 65 '1 backward, and 1 have their gradients of weights: expected the forward of micro-batch 1, 1F1, as well' \
+    pipeline --file skips.csv
+printf '0F0,0F1,0B0\n1F0,1F1,1B0,1B1\n' >ends.csv
+claim 'a file without a backward' fails_with 65 'expected the backward of micro-batch 1, 0B1, as well' pipeline --file ends.csv
+printf '0F0,0I0\n1F0,1B0\n' >half.csv
+claim 'a file without the half of a backward' fails_with 65 'expected the backward of the weights of micro-batch 0, 0W0, as well' pipeline --file half.csv
 claim 'a file that needs more memory' fails_with 65 '3 are alive with it, and there is memory for 2' pipeline --file 1f1b.csv --alive 2
 claim 'a schedule that needs more memory' fails_with 78 '--alive 3: pipeline schedule: rank 0, action 3, the forward of micro-batch 3 (0F3)' \
     pipeline --alive 3

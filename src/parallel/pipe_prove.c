@@ -58,7 +58,8 @@ typedef struct one {
 static ls_status prove_order(const one *o, const ls_pipe_action *a, int gone)
 {
     const int m = o->g->shape.micro_batches;
-    if (gone == m) return ls_fail(LS_INTERNAL, ACTION ": all %d micro-batches have gone that way in stage %d", ACTION_OF(o, a), m, a->stage);
+    if (gone == m) return ls_fail(LS_INTERNAL, ACTION ": all %d micro-batches have gone that way in stage %d: expected "
+                                                 "each once", ACTION_OF(o, a), m, a->stage);
     if (a->micro_batch == gone) return LS_OK;
     return ls_fail(LS_INTERNAL, ACTION ": expected micro-batch %d, since each goes once and in ascending order", ACTION_OF(o, a), gone);
 }
@@ -120,6 +121,21 @@ static ls_status prove_action(one *o, ls_pipe_action *a)
     return a->what == LS_PIPE_BACKWARD_INPUT ? LS_OK : prove_weight(o, a);
 }
 
+/* A list that ends before the step of chunk c does; the first action that is missing is expected. */
+static ls_status incomplete(const ls_pipe_program *g, int rank, int c)
+{
+    const struct ls_pipe_scratch *s = g->scratch;
+    const int m = g->shape.micro_batches, stage = ls_pipe_place_stage(g->placement, g->shape.ranks, rank, c);
+    const ls_pipe_what what = s->forward[c] < m ? LS_PIPE_FORWARD
+                              : s->input[c] < m ? LS_PIPE_BACKWARD : LS_PIPE_BACKWARD_WEIGHT;
+    const int next = s->forward[c] < m ? s->forward[c] : s->input[c] < m ? s->input[c] : s->weight[c];
+    return ls_fail(LS_INTERNAL,
+                   "pipeline schedule: rank %d ends after %d actions: in stage %d, %d of %d micro-batches have gone forward, %d "
+                   "backward, and %d have their gradients of weights: expected the %s of micro-batch %d, %d%c%d, as well",
+                   rank, g->list[rank].n, stage, s->forward[c], m, s->input[c], s->weight[c], ls_pipe_what_name(what), next, stage,
+                   ls_pipe_letter(what), next);
+}
+
 static ls_status prove_list(ls_pipe_program *g, int rank, int most_alive)
 {
     struct ls_pipe_scratch *s = g->scratch;
@@ -132,12 +148,7 @@ static ls_status prove_list(ls_pipe_program *g, int rank, int most_alive)
         return ls_fail(LS_INTERNAL, "pipeline schedule: rank %d has more than the %d actions of a step of %d micro-batches", rank, l->room,
                        g->shape.micro_batches);
     for (int c = 0; c < g->shape.chunks; c++)
-        if (s->weight[c] != g->shape.micro_batches)
-            return ls_fail(LS_INTERNAL,
-                           "pipeline schedule: rank %d ends after %d actions: in stage %d, %d of %d micro-batches have gone forward, %d "
-                           "backward, and %d have their gradients of weights",
-                           rank, l->n, ls_pipe_place_stage(g->placement, g->shape.ranks, rank, c), s->forward[c],
-                           g->shape.micro_batches, s->input[c], s->weight[c]);
+        if (s->weight[c] != g->shape.micro_batches) return incomplete(g, rank, c);
     return LS_OK;
 }
 
