@@ -132,8 +132,8 @@ static ls_status incomplete(const ls_pipe_program *g, int rank, int c)
     return ls_fail(LS_INTERNAL,
                    "pipeline schedule: rank %d ends after %d actions: in stage %d, %d of %d micro-batches have gone forward, %d "
                    "backward, and %d have their gradients of weights: expected the %s of micro-batch %d, %d%c%d, as well",
-                   rank, g->list[rank].n, stage, s->forward[c], m, s->input[c], s->weight[c], ls_pipe_what_name(what), next, stage,
-                   ls_pipe_letter(what), next);
+                   rank, g->list[rank].n, stage, s->forward[c], m, s->input[c], s->weight[c],
+                   ls_pipe_what_name(what), next, stage, ls_pipe_letter(what), next);
 }
 
 static ls_status prove_list(ls_pipe_program *g, int rank, int most_alive)
