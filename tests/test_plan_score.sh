@@ -113,6 +113,18 @@ claim 'and no constant that all rows give' cmp <(sed '/ls_intervals/,$d' one.c) 
 for bad in -1 x 1x 1001 ''; do claim "no division '$bad'" fails_with 64 "DIVISION is '$bad': expected a whole number from 0 to 1000" fit few.csv two.c two.csv "$bad"; done
 claim 'one per row that the report counts' test "$(awk 'NR > 1 {n += $3} END {print n}' one.txt)" = "$(($(wc -l <one.csv) - 1))"
 
+# Parts of each step, by the constants of the other folds: they sum to the step that the points have.
+fit few.csv two.c two.csv 0 terms.csv >two.txt
+claim 'the parts of each step sum to it' python3 - one.csv terms.csv <<'PYTHON'
+import csv, sys
+points, terms = ({r["id"]: r for r in csv.DictReader(open(f))} for f in sys.argv[1:])
+steps = {i for i, p in points.items() if p["what"] == "step"}
+assert set(terms) == steps and len(steps) > 10, (len(terms), len(steps))
+for i, t in terms.items():
+    total = sum(float(v) for k, v in t.items() if k not in ("id", "fold"))
+    assert abs(total / float(points[i]["predicted"]) - 1) < 2e-4 and t["fold"] == points[i]["fold"], (i, total, points[i])
+PYTHON
+
 # A measurement changes the constants, and not what is predicted for rows of its own fold.
 python3 - few.csv <<'PYTHON'
 import csv, sys

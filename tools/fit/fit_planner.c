@@ -1,11 +1,12 @@
 /* fit_planner.c -- fits the planner's constants to published measurements, and reports how well it predicts others.
  *
- *   build/tools/fit_planner ROWS.csv [src/plan/constants.c [docs/planner-points.csv [DIVISION]]]
+ *   build/tools/fit_planner ROWS.csv [src/plan/constants.c [docs/planner-points.csv [DIVISION [TERMS.csv]]]]
  *
  * Minimizes the mean absolute logarithm of predicted over measured, and how far constants are from what they are
  * expected to be, per stack (a device and its software). Cross-validation: whole configurations are in one of 5 folds;
  * each fold is predicted with constants that the four others gave, from the same start. Deterministic. DIVISION is the
  * number of another way to divide the configurations into folds, from 1 on: an improvement should hold in several.
+ * TERMS.csv gets the parts of each step by those constants, in seconds; bench/plan-floor reads them.
  */
 #include <math.h>
 #include <stdio.h>
@@ -59,18 +60,24 @@ typedef struct sample {
     int stack, fold; /* stack MEMORY: no constant of it is fitted */
     double held_out;        /* logarithm of measured over predicted, constants of the other folds */
     double own;             /* the same, constants of all rows */
+    ls_step_cost parts;     /* of a step, constants of the other folds */
 } sample;
 
-static double seconds(const sample *s, const double *x)
+static double seconds_and_parts(const sample *s, const double *x, ls_step_cost *parts)
 {
     double k[K];
-    ls_step_cost c;
     const int kind = kind_of(s->stack);
     for (int i = 0; i < kinds[kind].n; i++) k[i] = kinds[kind].prior[i] * exp(x[i]);
     if (kind) return ls_coll_cost(&s->coll, k);
     if (k[LS_K_HIDDEN] > 1) k[LS_K_HIDDEN] = 1;
-    ls_step_cost_of(&s->run, k, &c);
-    return c.total;
+    ls_step_cost_of(&s->run, k, parts);
+    return parts->total;
+}
+
+static double seconds(const sample *s, const double *x)
+{
+    ls_step_cost parts;
+    return seconds_and_parts(s, x, &parts);
 }
 
 /* Solves A y = b in place, A symmetric and positive. */
@@ -302,6 +309,23 @@ static ls_status write_points(const char *path, const sample *all, int n)
     return st;
 }
 
+/* A line per step: its parts by the constants of the other folds. */
+static ls_status write_terms(const char *path, const sample *all, int n)
+{
+    ls_text t = { 0 };
+    ls_text_add(&t, "id,fold,compute,recompute,tensor,exchange,bubble,hops,data,update,overhead\n");
+    for (int i = 0; i < n; i++) {
+        const ls_step_cost *p = &all[i].parts;
+        if (all[i].stack >= LS_STACKS) continue;
+        ls_text_add(&t, "%s,%d,%.5g,%.5g,%.5g,%.5g,%.5g,%.5g,%.5g,%.5g,%.5g\n", all[i].row->id, all[i].fold, p->compute,
+                    p->recompute, p->tensor, p->exchange, p->bubble, p->hops, p->data, p->update, p->overhead);
+    }
+    ls_status st = ls_text_status(&t);
+    if (st == LS_OK) st = ls_file_write(path, t.p, t.n);
+    ls_text_free(&t);
+    return st;
+}
+
 static void weigh(sample *all, int n)
 {
     for (int i = 0; i < n; i++) {
@@ -365,7 +389,8 @@ int main(int argc, char **argv)
     char *text = NULL;
     size_t bytes = 0;
     int n = 0;
-    if (argc < 2) return fprintf(stderr, "usage: fit_planner ROWS.csv [constants.c [points.csv [DIVISION]]]\n"), 64;
+    if (argc < 2)
+        return fprintf(stderr, "usage: fit_planner ROWS.csv [constants.c [points.csv [DIVISION [TERMS.csv]]]]\n"), 64;
     char *end = NULL;
     const long asked = argc > 4 ? strtol(argv[4], &end, 10) : 0;
     if (asked < 0 || asked > MOST_DIVISIONS || (argc > 4 && (end == argv[4] || *end)))
@@ -414,9 +439,10 @@ int main(int argc, char **argv)
             fit(some, c, ridge_of(stack, some, c), x);
             for (int i = 0; i < n; i++) {
                 if (all[i].stack != stack) continue;
-                const double e = log(all[i].seconds / seconds(&all[i], x));
+                ls_step_cost parts = { 0 };
+                const double e = log(all[i].seconds / seconds_and_parts(&all[i], x, &parts));
                 if (fold < 0) all[i].own = e;
-                else if (all[i].fold == fold) all[i].held_out = e;
+                else if (all[i].fold == fold) all[i].held_out = e, all[i].parts = parts;
             }
             for (int i = 0; fold < 0 && i < kinds[kind_of(stack)].n; i++) k[stack][i] =
                 kinds[kind_of(stack)].prior[i] * exp(x[i]);
@@ -432,7 +458,8 @@ int main(int argc, char **argv)
         if (first) family_line(all, n, &all[i], &intervals);
     }
     if ((argc > 2 && write_constants(argv[2], k, all, n, &intervals) < 0) ||
-        (argc > 3 && write_points(argv[3], all, n) < 0)) return fprintf(stderr, "fit_planner: %s\n", ls_last_error()), 1;
+        (argc > 3 && write_points(argv[3], all, n) < 0) || (argc > 5 && write_terms(argv[5], all, n) < 0))
+        return fprintf(stderr, "fit_planner: %s\n", ls_last_error()), 1;
     ls_text_free(&intervals);
     free(text);
     ls_rows_free(&rows);
