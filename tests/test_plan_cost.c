@@ -157,6 +157,72 @@ static void latency_of_tensor_parallelism_is_logarithmic(void **state)
     }
 }
 
+/* A layer takes as long as its launches where those are slower; tp adds two collectives forward, and two backward. */
+static void collectives_of_tensor_parallelism_are_launched(void **state)
+{
+    (void)state;
+    ls_device_sheet ideal;
+    double k[LS_K_COUNT];
+    ls_step_cost c;
+    ls_run r = free_of_charge(&ideal, k);
+    k[LS_K_LAUNCH] = 1000;
+    k[LS_K_CALL] = 50;
+    ls_step_cost_of(&r, k, &c); /* 4 micro-batches; backward has half as many kernels again */
+    assert_true(near(c.total, 4 * 2.5 * 1000e-6 * (double)r.m.layers));
+    r.n = r.t = 2;
+    ls_step_cost_of(&r, k, &c);
+    assert_true(near(c.total, 4 * (2.5 * 1000e-6 + 4 * 50e-6) * (double)r.m.layers));
+    r.kept = LS_KEEP_INPUTS; /* a recomputed forward launches its collectives once more */
+    ls_step_cost_of(&r, k, &c);
+    assert_true(near(c.total, 4 * (3.5 * 1000e-6 + 6 * 50e-6) * (double)r.m.layers));
+    k[LS_K_TP_LATENCY] = 1e6; /* a second: the device is the slower one, and launches hide */
+    r.kept = LS_KEEP_ALL;
+    ls_step_cost_of(&r, k, &c);
+    assert_true(near(c.total, 4 * 4 * 1. * (double)r.m.layers));
+}
+
+/* Only the products with the vocabulary take longer where it is not padded to a multiple of 8. */
+static void unaligned_vocabularies_are_slow(void **state)
+{
+    (void)state;
+    ls_device_sheet ideal;
+    double k[LS_K_COUNT];
+    ls_step_cost even, odd;
+    ls_run r = free_of_charge(&ideal, k);
+    k[LS_K_GEMM] = 1;
+    k[LS_K_BACKWARD] = 1;
+    k[LS_K_UNALIGNED] = 3;
+    ls_step_cost_of(&r, k, &even);
+    r.unaligned = true;
+    ls_step_cost_of(&r, k, &odd);
+    const double flops = 3 * 2. * (double)(r.m.seq * r.batch) * (double)(r.m.hidden * r.m.vocab);
+    assert_true(fabs(odd.total - even.total - 2 * flops / r.device->peak16) < 1e-9 * odd.total);
+}
+
+/* What rows of vTrain's single node state is corrected for them alone. */
+static void what_one_node_measured(void **state)
+{
+    (void)state;
+    static const char head[] = "id,layers,hidden,heads,seq,vocab,gpu,n_gpus,tp,pp,global_batch,micro_batch,recompute,"
+                               "measured_metric,measured_value\n";
+    static const struct { const char *family; int t; bool kept, unaligned; } cases[] = {
+        { "vtrain-single", 1, true, true }, { "vtrain-single", 2, true, false },
+        { "vtrain-multi", 1, false, false }, { "vtrain-multi", 2, false, false },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[512];
+        ls_rows rows;
+        ls_run run;
+        snprintf(text, sizeof text, "%s%s-1,16,1024,16,1024,50257,A100,2,%d,1,8,1,full,step_time_ms,1\n", head,
+                 cases[i].family, cases[i].t);
+        assert_int_equal(ls_rows_read("made", text, &rows), LS_OK);
+        assert_int_equal(ls_row_run(&rows.row[0], &run), LS_OK);
+        assert_int_equal(run.kept, cases[i].kept ? LS_KEEP_ALL : LS_KEEP_INPUTS);
+        assert_int_equal(run.unaligned, cases[i].unaligned);
+        ls_rows_free(&rows);
+    }
+}
+
 /* An all_reduce moves 2 (d - 1) / d of the gradients, the all_gather after it half of that. */
 static void whole_sums_move_half_as_much_again(void **state)
 {
@@ -896,6 +962,9 @@ int main(void)
         cmocka_unit_test(a_step_without_parallelism_is_its_products),
         cmocka_unit_test(kernels_of_unfused_attention_leave_gaps),
         cmocka_unit_test(latency_of_tensor_parallelism_is_logarithmic),
+        cmocka_unit_test(collectives_of_tensor_parallelism_are_launched),
+        cmocka_unit_test(unaligned_vocabularies_are_slow),
+        cmocka_unit_test(what_one_node_measured),
         cmocka_unit_test(whole_sums_move_half_as_much_again),
         cmocka_unit_test(late_sums_hide_nothing),
         cmocka_unit_test(a_stated_slowdown_is_of_all_parts),

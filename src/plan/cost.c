@@ -217,13 +217,14 @@ void ls_layer_work_of(const ls_run *r, const double *k, ls_layer_work *o)
     const double t = (double)r->t, M = tokens(r), h = (double)m->hidden, bw = r->device->bytes_per_s;
     const double dense = m->experts ? (double)m->dense_layers : (double)m->layers, sparse = (double)m->layers - dense +
         (double)m->mtp;
-    const double V = (double)m->vocab;
+    const double V = (double)m->vocab, unaligned = r->unaligned ? k[LS_K_UNALIGNED] : 1;
     const double experts = m->experts ? sparse * (double)m->experts * (double)ls_llm_expert_params(m) : 0;
     const double all = (double)ls_llm_params(m), ends = 2 * V * h;
     bool unused;
     *o = (ls_layer_work){
         .cost = {
-            .head = (1 + (double)m->mtp) * (3 * product(r, k, M, V / t, h, 16) + 4 * k[LS_K_LOSS] * M * V / t / bw),
+            .head = (1 + (double)m->mtp) *
+                    (3 * unaligned * product(r, k, M, V / t, h, 16) + 4 * k[LS_K_LOSS] * M * V / t / bw),
             .layers = dense + sparse, .sparse = sparse,
             .shared = all - experts - (m->tied ? ends / 2 : ends), .expert = experts, .ends = V * h,
         },
@@ -244,6 +245,7 @@ void ls_layer_cost_with(const ls_run *r, const double *k, const ls_layer_work *w
     const double tensor = x * each + y * each, exchange = y * one;
     const double sockets = t > 1 && 2 * t > (double)r->per_node ? 1 + k[LS_K_JITTER] : 1;
     const double cpu = 1e-6 * k[LS_K_LAUNCH] * sockets * (work_of->odd ? k[LS_K_ODD_LAUNCH] : 1);
+    const double calls = t > 1 ? 2e-6 * k[LS_K_CALL] : 0; /* two all_reduces forward, and two backward */
     /* A layer's forward and backward; attention's backward is 2.5 times forward in one kernel. */
     const double comm = tensor + exchange;
     const double products = x * A.products + y * B.products, traffic = work - products;
@@ -253,10 +255,10 @@ void ls_layer_cost_with(const ls_run *r, const double *k, const ls_layer_work *w
     const double again = x * A.again + y * B.again;
     const double backward = 2 * k[LS_K_BACKWARD] * products + again + 1.5 * traffic + (r->flash ? 2.5 : 2) * att +
         comm + 1.5 * gap;
-    o->fwd = launched(forward, cpu) - comm;
-    o->bwd = launched(backward, 1.5 * cpu) - comm;
+    o->fwd = launched(forward, cpu + calls) - comm;
+    o->bwd = launched(backward, 1.5 * cpu + calls) - comm;
     /* A recomputed forward waits in one queue with its backward. */
-    o->again = fmax(0, launched(forward + backward, 2.5 * cpu) - 2 * comm - o->bwd);
+    o->again = fmax(0, launched(forward + backward, 2.5 * cpu + 2 * calls) - 2 * comm - o->bwd);
     o->products = products, o->attention = att, o->tensor = tensor, o->exchange = exchange;
     if (r->paired) { /* the exchanges of both hide behind what the other 112 of 132 processors compute */
         const double slower = 132.0 / 112;

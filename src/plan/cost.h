@@ -48,7 +48,9 @@ const ls_device_sheet *ls_device_sheet_find(const char *gpu);
     X(EXCHANGE, 60, .8, "GB/s per rank of an exchange between experts")                                      \
     X(ROUTE, 4, .8, "times that routed tokens pass through memory")                                          \
     X(GAP, 50, 1., "microseconds that a device idles between the kernels of a layer's forward")                           \
-    X(UNFUSED, 2, .7, "times that traffic of layers with experts, before releases of June 2026")
+    X(UNFUSED, 2, .7, "times that traffic of layers with experts, before releases of June 2026")            \
+    X(CALL, 40, .8, "microseconds that a processor needs to launch a collective of tp")                     \
+    X(UNALIGNED, 1.5, .5, "times as long as a product takes whose vocabulary is a multiple of 8")
 
 typedef enum ls_constant {
 #define X(name, prior, sd, meaning) LS_K_##name,
@@ -91,6 +93,7 @@ typedef struct ls_run {
     bool waits_per_chunk;     /* interleaved: a stage waits for the messages of each chunk */
     bool one_end;             /* all stages end a step together: the optimizer needs a sum over them */
     double slowdown;          /* a step is longer by this part, for a reason that the source states */
+    bool unaligned;           /* the vocabulary is no multiple of 8, and is not padded */
     bool unfused;             /* of Megatron-LM: experts before releases of June 2026, which fuse more kernels */
     ls_recompute_kind kept;
     ls_pipe_form form;
