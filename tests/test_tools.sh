@@ -50,12 +50,23 @@ echo test_goo >list
 claim '--list wants whole names' fails_with 1 'no suite is called test_goo' tools/run-tests build --list list
 : >list
 claim 'an empty list is no list of all' fails_with 1 'names no suite' tools/run-tests build --list list
-unlisted() { # suites in the repository's list that are gone
-    awk '!/^ *(#|$)/ { print $1 }' "$source_dir/tests/clang_suites" | while read -r name; do
+# Three that only pass if all of them run at the same time, though -j is 2.
+for name in a b c; do
+    suite test_together_$name "touch $tmp/together_$name; for i in {1..150}; do [ \$(ls $tmp/together_* | wc -l) = 3 ] && break; sleep 0.01; done
+[ \$i -lt 150 ] && echo '1 passed, 0 failed'"
+done
+claim '-j 2: no third suite beside two' test "$(run_tests -j 2 --timeout 10 together | tail -1)" != '3 passed, 0 failed'
+rm -f "$tmp"/together_*
+echo 'test_together_a  sleeps' >tests/waiting_suites
+claim 'a suite that waits runs beside as many others as -j says' test "$(run_tests -j 2 --timeout 10 together | tail -1)" = '3 passed, 0 failed'
+rm tests/waiting_suites
+unlisted() { # suites in a list of the repository that are gone
+    awk '!/^ *(#|$)/ { print $1 }' "$source_dir/tests/$1" | while read -r name; do
         [ -e "$source_dir/tests/$name" ] || [ -e "$source_dir/tests/$name.c" ] || echo "$name"
     done
 }
-claim "every suite of make test-clang's list is there" test -z "$(unlisted)"
+claim "every suite of make test-clang's list is there" test -z "$(unlisted clang_suites)"
+claim 'and every suite that waits' test -z "$(unlisted waiting_suites)"
 
 # --- guard: nothing outlives a test. Those who stay say who they are in a file.
 until_true() { # command...: tried until it succeeds, for at most 20 s
