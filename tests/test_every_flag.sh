@@ -16,13 +16,20 @@ cmd='' before=() after=()
 output() { timeout -k 5 240 "$lockstep" "$cmd" "${before[@]}" "$@" "${after[@]}" </dev/null 2>&1; echo "exit=$?"; }
 matches() { grep -qE -- "$1" <<<"$2" || { echo "no '$1' in: $2"; return 1; }; }
 lacks() { ! grep -qE -- "$1" <<<"$2" || { echo "'$1' is in: $2"; return 1; }; }
+# The same without more words, into $without: one run for all rows in a sequence that compare with it.
+without='' without_of=''
+run_without() {
+    local of="$PATH ${LOCKSTEP_DEBUG:-} $cmd ${before[*]} -- ${after[*]}"
+    [ "$of" = "$without_of" ] || { without=$(output) && without_of=$of; }
+}
 # flag, pattern, words...: the pattern is there with the words, and not without.
 shows() {
     local flag=$1 pattern=$2
     shift 2
     row["$cmd $flag"]=1
     claim "$cmd $flag: $*" matches "$pattern" "$(output "$@")"
-    claim "$cmd $flag: not so without $*" lacks "$pattern" "$(output)"
+    run_without
+    claim "$cmd $flag: not so without $*" lacks "$pattern" "$without"
 }
 # flag, pattern, words...: the other way round.
 hides() {
@@ -30,7 +37,8 @@ hides() {
     shift 2
     row["$cmd $flag"]=1
     claim "$cmd $flag: not so with $*" lacks "$pattern" "$(output "$@")"
-    claim "$cmd $flag: without" matches "$pattern" "$(output)"
+    run_without
+    claim "$cmd $flag: without" matches "$pattern" "$without"
 }
 
 # --- run -------------------------------------------------------------------------------------------------------
