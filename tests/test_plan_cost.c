@@ -1,5 +1,5 @@
-/* The cost of a step: its parts sum to the whole, and more of a resource never makes a prediction longer; collectives
- * take longer for more bytes. */
+/* The cost of a step: its parts sum to the whole, and more of a resource never makes a prediction longer.
+ * Collectives: tests/test_plan_coll.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -460,105 +460,6 @@ static void ranks_read_and_write_their_own_part(void **state)
     assert_true(near(ls_coll_cost(&r, k), .75e9 / 100e9));
 }
 
-/* The protocol that NCCL most likely takes; elsewhere than on rings of NVLink the fastest, which is not asked for. */
-static int protocol_of(const ls_coll_run *r)
-{
-    double part[3];
-    if (r->class > 1) return 0;
-    ls_coll_choice(r, part);
-    return part[0] > part[1] ? (part[0] > part[2] ? 0 : 2) : part[1] > part[2] ? 1 : 2;
-}
-
-/* More bytes may take less time only where NCCL changes to a faster protocol. */
-static void collectives_take_longer_for_more_bytes(void **state)
-{
-    (void)state;
-    for (int class = 0; class < LS_COLL_CLASSES; class++) {
-        double last = 0;
-        int before = 0, drops = 0;
-        for (double bytes = 1; bytes < 1e11; bytes *= 1.7) {
-            const ls_coll_run r = { .class = class, .n = 8, .bytes = bytes, .factor = 1.75, .rings = 1 };
-            const double t = ls_coll_cost(&r, ls_coll_constants[class]);
-            const int now = protocol_of(&r);
-            assert_true(isfinite(t) && (t >= last * (1 - 1e-12) || now > before));
-            drops += t < last * (1 - 1e-12);
-            last = t, before = now;
-        }
-        assert_true(drops <= 2); /* LL to LL128, and LL128 to Simple */
-    }
-}
-
-/* On which side of the change from LL128 to Simple a message is, measurements show: up to there twice the bytes take
- * nearly twice as long, then hardly longer. On V100 4 MB took 142 us and 8 MB 178 on 4 devices; 8 MB and 16 MB took
- * 271 and 366 on 7, 238 and 274 on 8. On 2 the rate of the single ring is the same from 1 MB on. On 8 A100, 1 MB took
- * 102 us and 2 MB 101: the change from LL to LL128. */
-static void nccl_stays_with_a_protocol(void **state)
-{
-    (void)state;
-    enum { MB = 1 << 20, LL = 0, LL128 = 1, SIMPLE = 2 };
-    static const struct { int class, n; double rings, bytes; int chosen; } all[] = {
-        { 0, 2, 1.0 / 6, MB, SIMPLE }, { 0, 4, 4.0 / 6, 4 * MB, LL128 }, { 0, 4, 4.0 / 6, 8 * MB, SIMPLE },
-        { 0, 7, 4.0 / 6, 8 * MB, LL128 }, { 0, 7, 4.0 / 6, 16 * MB, SIMPLE },
-        { 0, 8, 1, 8 * MB, LL128 }, { 0, 8, 1, 16 * MB, SIMPLE },
-        { 1, 8, 1, MB, LL }, { 1, 8, 1, 2 * MB, LL128 }, { 1, 8, 1, 1e9, SIMPLE },
-    };
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        ls_coll_run r = { .class = all[i].class, .n = all[i].n, .bytes = all[i].bytes, .rings = all[i].rings,
-                          .factor = ls_coll_bus_factor(LS_ALL_REDUCE, all[i].n) };
-        double part[3];
-        ls_coll_choice(&r, part);
-        assert_true(part[all[i].chosen] > .5);
-        assert_true(near(part[0] + part[1] + part[2], 1));
-        double k[LS_C_COUNT] = { 0 }; /* 10, 100 and 1000 us, and bytes take no time */
-        k[LS_C_BUS] = k[LS_C_LOCAL] = INFINITY, k[LS_C_LL_PART] = k[LS_C_LL128_PART] = 1;
-        k[LS_C_LL] = 10, k[LS_C_LL128] = 100, k[LS_C_SIMPLE] = 1000;
-        assert_true(near(log10(1e6 * ls_coll_cost(&r, k)), part[LL] + 2 * part[LL128] + 3 * part[SIMPLE]));
-        r.no_ll128 = true;
-        ls_coll_choice(&r, part);
-        assert_true(part[LL128] == 0 && near(part[LL] + part[SIMPLE], 1));
-    }
-    for (int n = 2; n <= 8; n++) { /* messages of 5 of a DGX-1's V100 leave NVLink */
-        const ls_row row = { .metric = "allreduce_time_us", .note = "message 1000 bytes", .gpu = "V100", .n = n };
-        ls_coll_run r;
-        assert_int_equal(ls_row_coll(&row, &r), LS_OK);
-        assert_int_equal(r.no_ll128, n == 5);
-    }
-}
-
-/* Gradients of experts are reduced among ranks that have the same ones: none where ep is all of dp. Where a node is a
- * rack of 72, 72 adapters leave it in place of 8. */
-static void gradients_take_their_links(void **state)
-{
-    (void)state;
-    double k[LS_K_COUNT];
-    for (int i = 0; i < LS_K_COUNT; i++) k[i] = ls_constants[0][i];
-    k[LS_K_NET_LATENCY] = k[LS_K_HIDDEN] = 0, k[LS_K_NODE_RATE] = 100, k[LS_K_TP_RATE] = 1e6;
-    ls_run r = { .device = ls_device_sheet_find("B200"), .per_node = 8, .n = 64, .t = 1, .p = 1, .v = 1, .c = 1,
-                 .d = 64, .micro = 1, .batch = 64, .bits = 16, .grad_bytes = 2, .zero = 1, .flash = true };
-    assert_int_equal(ls_llm_preset("qwen3-30b", &r.m), LS_OK);
-    const double experts = (double)r.m.layers * (double)r.m.experts * (double)ls_llm_expert_params(&r.m);
-    const double ends = (double)r.m.vocab * (double)r.m.hidden; /* of two, one is on the fullest stage */
-    const double rest = (double)ls_llm_params(&r.m) - experts - ends, rate = 1e9 * k[LS_K_NODE_RATE];
-    static const int64_t e[] = { 1, 8, 32, 64 };
-    for (int i = 0; i < 4; i++) {
-        ls_step_cost c;
-        r.e = e[i];
-        ls_step_cost_of(&r, k, &c);
-        const double replicas = 64.0 / (double)e[i];
-        const double bytes = 63.0 / 64 * rest + (replicas - 1) / replicas * experts / (double)e[i];
-        const double want = 2 * 2 * bytes / rate;
-        if (fabs(c.data - want) > 1e-9 * want) fail_msg("ep %d: %.12g s, expected %.12g", (int)e[i], c.data, want);
-    }
-    ls_step_cost eight, rack;
-    r.n = r.d = r.batch = 576, r.e = 8;
-    ls_step_cost_of(&r, k, &eight);
-    r.per_node = 72;
-    r.at = (ls_spans){ 0 };
-    ls_step_cost_of(&r, k, &rack);
-    /* Eight rings share the adapters of a node, one per rank of tp; here there is one. */
-    if (fabs(rack.data * 9 - eight.data) > 1e-9 * eight.data) fail_msg("%g s, expected %g", rack.data, eight.data / 9);
-}
-
 /* The release that a row's source states decides how layers with experts pass through memory. */
 static void releases_fuse_kernels(void **state)
 {
@@ -870,37 +771,6 @@ static void micro_batches_are_as_many_as_stages(void **state)
     }
 }
 
-/* Of an all_reduce of tp, an all_gather is half; in 8 bits it moves half as many bytes. */
-static void gathers_move_the_bits_of_products(void **state)
-{
-    (void)state;
-    ls_run r = { .device = ls_device_sheet_find("H100"), .per_node = 8, .n = 8, .t = 8, .p = 1, .v = 1, .c = 1, .d = 1,
-                 .e = 1, .micro = 1, .batch = 1, .flash = true, .bits = 8 };
-    double k[LS_K_COUNT];
-    ls_layer_cost all, narrow;
-    assert_int_equal(ls_llm_preset("llama3-8b", &r.m), LS_OK);
-    memcpy(k, ls_constants[0], sizeof k);
-    k[LS_K_TP_LATENCY] = 0;
-    ls_layer_cost_of(&r, k, &all);
-    r.gathers_narrow = true;
-    ls_layer_cost_of(&r, k, &narrow);
-    assert_true(all.tensor > 0 && fabs(narrow.tensor - .75 * all.tensor) < 1e-12 * all.tensor);
-    ls_row row = { .id = "x-1", .family = "torchtitan", .source = "", .name = "Llama", .gpu = "H100", .recompute = "",
-                   .schedule = "", .metric = "step_time_s", .unit = "s", .note = "", .n = 8, .t = 8, .p = 1, .batch = 8,
-                   .m = r.m };
-    static const struct { const char *dtype; bool narrow, rows, blocks; } of[] = {
-        { "fp8", true, false, false },          { "fp8 (tensorwise)", true, false, false },
-        { "fp8 (rowwise)", false, true, false }, { "bf16", false, false, false },
-        { "mxfp8", true, false, true },
-    };
-    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
-        row.dtype = of[i].dtype;
-        assert_int_equal(ls_row_run(&row, &r), LS_OK);
-        if (r.gathers_narrow != of[i].narrow || r.row_scaled != of[i].rows || r.blocks != of[i].blocks)
-            fail_msg("%s: %d %d %d", row.dtype, r.gathers_narrow, r.row_scaled, r.blocks);
-    }
-}
-
 /* Products in 8 bits gain the ratio of peaks to an exponent, of which 32 values per scale leave a part, and a scale per
  * row nothing. */
 static void scales_cost_what_fewer_bits_gain(void **state)
@@ -977,9 +847,6 @@ int main(void)
         cmocka_unit_test(software_of_a_row_waits),
         cmocka_unit_test(software_and_device_choose_constants),
         cmocka_unit_test(ranks_read_and_write_their_own_part),
-        cmocka_unit_test(collectives_take_longer_for_more_bytes),
-        cmocka_unit_test(nccl_stays_with_a_protocol),
-        cmocka_unit_test(gradients_take_their_links),
         cmocka_unit_test(releases_fuse_kernels),
         cmocka_unit_test(blocks_count_the_ends),
         cmocka_unit_test(some_operations_are_recomputed),
@@ -992,7 +859,6 @@ int main(void)
         cmocka_unit_test(natural_routing_loads_experts),
         cmocka_unit_test(groups_of_experts_are_neighbors),
         cmocka_unit_test(micro_batches_are_as_many_as_stages),
-        cmocka_unit_test(gathers_move_the_bits_of_products),
         cmocka_unit_test(scales_cost_what_fewer_bits_gain),
         cmocka_unit_test(contiguous_parts_wait_for_the_last),
     };
