@@ -14,6 +14,20 @@
 
 static bool near(double a, double b) { return fabs(a - b) <= 1e-9 * fabs(b); }
 
+static void ranks_read_and_write_their_own_part(void **state)
+{
+    (void)state;
+    double k[LS_C_COUNT] = { 0 };
+    k[LS_C_BUS] = 100, k[LS_C_LOCAL] = 200, k[LS_C_LL] = k[LS_C_LL128] = INFINITY;
+    k[LS_C_LL_PART] = k[LS_C_LL128_PART] = 1;
+    ls_coll_run r = { .class = 2, .n = 2, .bytes = 1e9, .factor = ls_coll_bus_factor(LS_ALL_REDUCE, 2), .rings = 1 };
+    assert_true(near(ls_coll_cost(&r, k), 1e9 / 100e9 + .5e9 / 200e9));
+    r.n = 4, r.factor = ls_coll_bus_factor(LS_ALL_REDUCE, 4);
+    assert_true(near(ls_coll_cost(&r, k), 1.5e9 / 100e9 + .25e9 / 200e9));
+    r.factor = ls_coll_bus_factor(LS_ALL_GATHER, 4);
+    assert_true(near(ls_coll_cost(&r, k), .75e9 / 100e9));
+}
+
 /* The protocol that NCCL most likely takes; elsewhere than on rings of NVLink the fastest, which is not asked for. */
 static int protocol_of(const ls_coll_run *r)
 {
@@ -147,6 +161,7 @@ static void gathers_move_the_bits_of_products(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_read_and_write_their_own_part),
         cmocka_unit_test(collectives_take_longer_for_more_bytes),
         cmocka_unit_test(nccl_stays_with_a_protocol),
         cmocka_unit_test(gradients_take_their_links),

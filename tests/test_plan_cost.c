@@ -9,7 +9,6 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "plan/coll_cost.h"
 #include "plan/predict.h"
 #include "plan/row_run.h"
 
@@ -446,20 +445,6 @@ static void software_and_device_choose_constants(void **state)
     }
 }
 
-static void ranks_read_and_write_their_own_part(void **state)
-{
-    (void)state;
-    double k[LS_C_COUNT] = { 0 };
-    k[LS_C_BUS] = 100, k[LS_C_LOCAL] = 200, k[LS_C_LL] = k[LS_C_LL128] = INFINITY;
-    k[LS_C_LL_PART] = k[LS_C_LL128_PART] = 1;
-    ls_coll_run r = { .class = 2, .n = 2, .bytes = 1e9, .factor = ls_coll_bus_factor(LS_ALL_REDUCE, 2), .rings = 1 };
-    assert_true(near(ls_coll_cost(&r, k), 1e9 / 100e9 + .5e9 / 200e9));
-    r.n = 4, r.factor = ls_coll_bus_factor(LS_ALL_REDUCE, 4);
-    assert_true(near(ls_coll_cost(&r, k), 1.5e9 / 100e9 + .25e9 / 200e9));
-    r.factor = ls_coll_bus_factor(LS_ALL_GATHER, 4);
-    assert_true(near(ls_coll_cost(&r, k), .75e9 / 100e9));
-}
-
 /* The release that a row's source states decides how layers with experts pass through memory. */
 static void releases_fuse_kernels(void **state)
 {
@@ -846,7 +831,6 @@ int main(void)
         cmocka_unit_test(a_step_that_ends_at_once_waits_for_the_last_stage),
         cmocka_unit_test(software_of_a_row_waits),
         cmocka_unit_test(software_and_device_choose_constants),
-        cmocka_unit_test(ranks_read_and_write_their_own_part),
         cmocka_unit_test(releases_fuse_kernels),
         cmocka_unit_test(blocks_count_the_ends),
         cmocka_unit_test(some_operations_are_recomputed),
