@@ -1,5 +1,5 @@
-/* The cost of collectives: they take longer for more bytes, NCCL chooses its protocols as measurements show, and gradients,
- * experts and products send their bytes over the links of their groups. */
+/* The cost of collectives: they take longer for more bytes, NCCL chooses its protocols as measurements show, and
+ * gradients, experts and products send their bytes over the links of their groups. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
