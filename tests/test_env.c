@@ -274,6 +274,71 @@ static void a_memfd_is_shared_sealed_and_reserved(void **state)
     assert_null(env->map_shared(-1, 4096, true));
 }
 
+/* KiB of the mapping that contains p which the kernel maps by huge pages, as it says itself. */
+static long huge_kib(const void *p)
+{
+    char line[256];
+    unsigned long first, end;
+    long kib = 0;
+    bool here = false;
+    FILE *f = fopen("/proc/self/smaps", "r");
+    while (f && fgets(line, sizeof line, f)) {
+        if (sscanf(line, "%lx-%lx ", &first, &end) == 2) here = first <= (uintptr_t)p && (uintptr_t)p < end;
+        else if (here) sscanf(line, "ShmemPmdMapped: %ld", &kib);
+    }
+    if (f) fclose(f);
+    return kib;
+}
+
+#define HUGE ((size_t)2 << 20)
+
+/* Whether this kernel makes a huge page of shared memory for who asks: ours of two, so that one is aligned. */
+static bool kernel_collapses(void)
+{
+    int fd = memfd_create("ours", 0);
+    assert_int_equal(ftruncate(fd, 2 * HUGE), 0);
+    char *p = mmap(NULL, 4 * HUGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *at = p + (-(uintptr_t)p & (HUGE - 1));
+    assert_ptr_equal(mmap(at, HUGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0), at);
+    at[0] = 1;
+    const bool does = madvise(at, HUGE, 25 /* MADV_COLLAPSE */) == 0 && huge_kib(at) > 0;
+    munmap(p, 4 * HUGE);
+    close(fd);
+    return does;
+}
+
+/* Each mapping of long shared memory, so that a peer's reads miss the TLB as seldom as the owner's; all other promises
+ * of a memfd hold, also for the end that is no whole huge page. */
+static void long_shared_memory_is_in_huge_pages(void **state)
+{
+    (void)state;
+    const size_t n = 20 * HUGE + 5 * 4096;
+    int fd = env->memfd("long", n);
+    struct stat s;
+    assert_true(fd >= 0);
+    assert_int_equal(env->fd_size(fd), n);
+    assert_int_equal(fstat(fd, &s), 0);
+    assert_true((size_t)s.st_blocks * 512 >= n);
+    assert_int_equal(ftruncate(fd, (off_t)(2 * n)), -1);
+    char *a = env->map_shared(fd, n, true), *b = env->map_shared(fd, n, true);
+    assert_non_null(a);
+    assert_non_null(b);
+    for (size_t i = 0; i < n; i += 4096) assert_int_equal(a[i], 0);
+    for (size_t i = 0; i < n; i += 4096) a[i] = (char)(i >> 12);
+    for (size_t i = 0; i < n; i += 4096) assert_int_equal(b[i], (char)(i >> 12));
+    assert_int_equal((uintptr_t)a % HUGE, 0);
+    assert_int_equal((uintptr_t)b % HUGE, 0);
+    if (kernel_collapses()) {
+        assert_true(huge_kib(a) > 0);
+        assert_int_equal(huge_kib(b), huge_kib(a));
+    } else {
+        print_message("this kernel makes no huge pages of shared memory: not tested\n");
+    }
+    env->unmap(a, n);
+    env->unmap(b, n);
+    env->close_fd(fd);
+}
+
 /* As a child of ours does. */
 static void a_scratch_file_is_opened_by_its_path(void **state)
 {
@@ -508,6 +573,7 @@ int main(void)
         cmocka_unit_test(sees_a_debugger_and_a_stopped_process),
         cmocka_unit_test(reads_memory_of_a_process),
         cmocka_unit_test(a_memfd_is_shared_sealed_and_reserved),
+        cmocka_unit_test(long_shared_memory_is_in_huge_pages),
         cmocka_unit_test(a_scratch_file_is_opened_by_its_path),
         cmocka_unit_test(private_memory_is_zero_and_present),
         IN_FOLDER(files_are_written_and_read_back),
