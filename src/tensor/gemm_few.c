@@ -231,14 +231,31 @@ static ls_status along(ls_gemm_few *f, walk *w)
 
 /* --- tokens as terms: dw ----------------------------------------------------------------------------------------- */
 
+/* `width` floats of each of n rows, close together: a width that is constant needs no call per row. */
+static LS_ALWAYS_INLINE void copy_width(float *restrict to, int64_t to_row, const float *restrict from,
+                                        int64_t from_row, int64_t n, const size_t width)
+{
+    for (int64_t q = 0; q < n; q++) memcpy(to + q * to_row, from + q * from_row, width * sizeof *to);
+}
+
+LS_KERNEL static void copy_strip(float *to, int64_t to_row, const float *from, int64_t from_row, int64_t n, size_t width)
+{
+    switch (width) {
+    case 32: copy_width(to, to_row, from, from_row, n, 32); break; /* a panel's */
+    case 16: copy_width(to, to_row, from, from_row, n, 16); break;
+    case 12: copy_width(to, to_row, from, from_row, n, 12); break; /* rows of dw */
+    case 6: copy_width(to, to_row, from, from_row, n, 6); break;
+    default: copy_width(to, to_row, from, from_row, n, width); break;
+    }
+}
+
 /* nr columns of B: a panel. */
 static void pack_columns(void *arg, int64_t i)
 {
     const walk *w = arg;
     const int64_t nr = w->by->tile->nr, n = w->c->n, columns = less(nr, n - i * nr);
     const float *from = (const float *)w->c->b + w->first * n + i * nr;
-    float *to = w->panel + i * nr * w->tokens;
-    for (int64_t q = 0; q < w->tokens; q++) memcpy(to + q * nr, from + q * n, (size_t)columns * sizeof *to);
+    copy_strip(w->panel + i * nr * w->tokens, nr, from, n, w->tokens, (size_t)columns);
 }
 
 /* Columns that are no whole panel. */
@@ -258,8 +275,7 @@ static void sum_rows(const walk *w, int64_t row, int rows)
     const ls_gemm_call *c = w->c;
     const int64_t nr = w->by->tile->nr;
     float a[MOST_ROWS * FEW_DEEP];
-    for (int64_t q = 0; q < w->tokens; q++)
-        memcpy(a + q * rows, (const float *)c->a + (w->first + q) * c->m + row, (size_t)rows * sizeof *a);
+    copy_strip(a, rows, (const float *)c->a + w->first * c->m + row, c->m, w->tokens, (size_t)rows);
     ls_few_sum s = { .rows = rows, .add = c->add || w->first > 0, .k = w->tokens, .a = a, .ldc = c->n };
     float *begin = (float *)c->c + row * c->n, *then = row + 2 * rows <= c->m ? begin + rows * c->n : begin;
     const int64_t soon = AHEAD * nr, turn = parts_of(c->n, nr) * nr - soon; /* from here on, those of the next rows */
