@@ -8,6 +8,8 @@
  *                                     tokens; all of 24 to 1024): the library beside the walks of gemm_few.c. Where the
  *                                     library overtakes is where ls_gemm_few_takes ends. With the name of a kernel
  *                                     (avx2) after M, by that one
+ *   build/bench/bench_gemm pages [M]  the same layers (M tokens; 64) in memory that ranks share: each weight in an arena
+ *                                     of its own, too small for huge pages, and all in one, which has them
  *
  * with OMP_NUM_THREADS=1 and 2. Figures are comparable within a run only.
  */
@@ -17,6 +19,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "lockstep/mem.h"
 #include "tensor/gemm_few.h"
 #include "tensor/threads.h"
 
@@ -243,8 +246,67 @@ static int few(int64_t only, const char *kernel)
     return 0;
 }
 
+/* --- the same in shared memory ----------------------------------------------------------------------- */
+
+enum { PAGES_REPS = 20, PAGES_TIMES = PAGES_REPS * LAYERS };
+
+static size_t weight_bytes(int i) { return (size_t)(weight_of[i].I * weight_of[i].O) * sizeof(float); }
+
+/* All layers, again and again. GFLOP/s if each product took what its fastest tenth takes, which other work on the
+ * machine changes little. */
+static double pages_gflops(ls_gemm *g, int what, int64_t M, float *x, float *(*w)[WEIGHTS], float *y)
+{
+    double ns[WEIGHTS][PAGES_TIMES], sum = 0.0, flops = 0.0;
+    for (int at = 0; at < PAGES_TIMES; at++)
+        for (int i = 0; i < WEIGHTS; i++) {
+            const ls_gemm_call c = few_call(what, M, weight_of[i].I, weight_of[i].O, x, w[at % LAYERS][i], y);
+            const uint64_t t0 = now_ns();
+            if (ls_gemm_run(g, &c) < 0) return 0.0;
+            ns[i][at] = (double)(now_ns() - t0);
+        }
+    for (int i = 0; i < WEIGHTS; i++) {
+        qsort(ns[i], PAGES_TIMES, sizeof **ns, by_value);
+        sum += ns[i][PAGES_TIMES / 10];
+        flops += 2.0 * (double)(M * weight_of[i].I * weight_of[i].O);
+    }
+    return flops / sum;
+}
+
+static int pages(int64_t M)
+{
+    static const char *const name[2] = { "an arena each", "one arena" };
+    float *x = filled(M * 3072), *y = filled(M * 3072), *w[2][LAYERS][WEIGHTS];
+    ls_arena *own[LAYERS * WEIGHTS], *one;
+    ls_gemm *g;
+    size_t all = 0;
+    for (int i = 0; i < LAYERS * WEIGHTS; i++) all += weight_bytes(i % WEIGHTS);
+    if (ls_gemm_create(&g) < 0 || ls_arena_create(all, true, NULL, &one) < 0) return 1;
+    for (int i = 0; i < LAYERS * WEIGHTS; i++)
+        for (int in_one = 0; in_one < 2; in_one++) {
+            const size_t nbytes = weight_bytes(i % WEIGHTS);
+            void *p;
+            if (!in_one && ls_arena_create(nbytes, true, NULL, &own[i]) < 0) return 1;
+            if (ls_arena_alloc(in_one ? one : own[i], nbytes, LS_MEM_PARAM, &p) < 0) return 1;
+            w[in_one][i / WEIGHTS][i % WEIGHTS] = p;
+        }
+    printf("%-14s %6s %6s %6s   GFLOP/s with %lld tokens, of the fastest tenth of %d times\n", "weights in", few_name[0],
+           few_name[1], few_name[2], (long long)M, PAGES_TIMES);
+    for (int in_one = 0; in_one < 2; in_one++) {
+        printf("%-14s", name[in_one]);
+        for (int what = 0; what < 3; what++) printf(" %6.0f", pages_gflops(g, what, M, x, w[in_one], y));
+        printf("\n");
+    }
+    for (int i = 0; i < LAYERS * WEIGHTS; i++) ls_arena_destroy(own[i]);
+    ls_arena_destroy(one);
+    ls_gemm_destroy(g);
+    free(x);
+    free(y);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
+    if (argc > 1 && strcmp(argv[1], "pages") == 0) return pages(argc > 2 ? atoll(argv[2]) : 64);
     if (argc > 1 && strcmp(argv[1], "few") == 0) return few(argc > 2 ? atoll(argv[2]) : 0, argc > 3 ? argv[3] : NULL);
     if (argc > 1 && strcmp(argv[1], "gpt") == 0) return gpt(argc > 2 ? atoll(argv[2]) : 0);
     return small();
