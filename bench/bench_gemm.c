@@ -8,8 +8,8 @@
  *                                     tokens; all of 24 to 1024): the library beside the walks of gemm_few.c. Where the
  *                                     library overtakes is where ls_gemm_few_takes ends. With the name of a kernel
  *                                     (avx2) after M, by that one
- *   build/bench/bench_gemm pages [M]  the same layers (M tokens; 64) in memory that ranks share: each weight in an arena
- *                                     of its own, too small for huge pages, and all in one, which has them
+ *   build/bench/bench_gemm pages [M]  the same layers (M tokens; 64) in memory that ranks share: each weight in an
+ *                                     arena of its own, too small for huge pages, and all in one, which has them
  *
  * with OMP_NUM_THREADS=1 and 2. Figures are comparable within a run only.
  */

@@ -98,7 +98,8 @@ typedef struct ls_env {
     void *(*map_private)(size_t n);          /* zeroed, prefaulted; NULL when refused */
     void *(*map_nothing)(size_t n);          /* addresses alone, which must not be touched; NULL when refused */
     void *(*map_secret)(size_t n);           /* zeroed; in no core dump, and not swapped where that is allowed */
-    int (*memfd)(const char *name, size_t n);/* sealed against resizing, blocks reserved */
+    int (*memfd)(const char *name, size_t n);/* sealed against resizing, blocks reserved; long
+                                                ones in huge pages where the kernel makes them */
     int (*memfd_sparse)(const char *name, size_t n, size_t reserved); /* likewise, blocks for its first bytes: the rest
                                                 is `reserve`d before its first use */
     int (*reserve)(void *p, size_t n);       /* memory behind n bytes of a map_shared of memfd_sparse: without it,

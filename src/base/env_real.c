@@ -177,9 +177,9 @@ static void *map_file(int fd, size_t n, int flags)
     return NULL;
 }
 
-/* Has the kernel put the first n bytes of an empty memfd into huge pages: fewer faults and TLB misses. The usual setting
- * of shared memory (shmem_enabled) is never, and MADV_COLLAPSE is the one way that works with it. It wants a page in
- * each huge page, and fills the rest with zeros. It is a wish: whatever is refused is left to small pages. */
+/* Has the kernel put the first n bytes of an empty memfd into huge pages: fewer faults and TLB misses. The usual
+ * setting of shared memory (shmem_enabled) is never, and MADV_COLLAPSE is the one way that works with it. It wants a
+ * page in each huge page, and fills the rest with zeros. It is a wish: what is refused is left to small pages. */
 static void use_huge_pages(int fd, size_t n)
 {
     const size_t whole = n / HUGE_PAGE * HUGE_PAGE;

@@ -238,7 +238,8 @@ static LS_ALWAYS_INLINE void copy_width(float *restrict to, int64_t to_row, cons
     for (int64_t q = 0; q < n; q++) memcpy(to + q * to_row, from + q * from_row, width * sizeof *to);
 }
 
-LS_KERNEL static void copy_strip(float *to, int64_t to_row, const float *from, int64_t from_row, int64_t n, size_t width)
+LS_KERNEL static void copy_strip(float *to, int64_t to_row, const float *from, int64_t from_row, int64_t n,
+                                 size_t width)
 {
     switch (width) {
     case 32: copy_width(to, to_row, from, from_row, n, 32); break; /* a panel's */
