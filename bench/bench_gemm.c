@@ -289,8 +289,8 @@ static int pages(int64_t M)
             if (ls_arena_alloc(in_one ? one : own[i], nbytes, LS_MEM_PARAM, &p) < 0) return 1;
             w[in_one][i / WEIGHTS][i % WEIGHTS] = p;
         }
-    printf("%-14s %6s %6s %6s   GFLOP/s with %lld tokens, of the fastest tenth of %d times\n", "weights in", few_name[0],
-           few_name[1], few_name[2], (long long)M, PAGES_TIMES);
+    printf("%-14s %6s %6s %6s   GFLOP/s with %lld tokens, of the fastest tenth of %d times\n", "weights in",
+           few_name[0], few_name[1], few_name[2], (long long)M, PAGES_TIMES);
     for (int in_one = 0; in_one < 2; in_one++) {
         printf("%-14s", name[in_one]);
         for (int what = 0; what < 3; what++) printf(" %6.0f", pages_gflops(g, what, M, x, w[in_one], y));
