@@ -549,7 +549,7 @@ static bool is_marked(const ls_opt *row, const char *value)
 static ls_status takes(const char *key, const char *value)
 {
     static const char *const with[][6] = {
-        { "model.name", "moe", "data.path", "t" },
+        { "model.name", "moe", "data.path", "t", "moe.capacity_factor", "1" },
         { "optim.name", "sgd" }, { "model.name", "gpt2", "data.path", "t", "optim.schedule", "wsd" },
         { "model.name", "llama", "data.path", "t" }, { "zero.stage", "1" }, { "comm.backend", "mpi" },
         { "model.name", "gpt2", "data.path", "t", "parallel.tp", "2" }, { "model.name", "gpt2", "data.path", "t", "parallel.cp", "4" },

@@ -63,7 +63,7 @@ static void the_formula_counts_what_is_registered(void **state)
                                       .d_ff = i % 4 ? 5 + i : 0, .tied = i % 2 == 0,
 
                                       .n_experts = i % 5 ? i : 0, .d_expert = i % 3, .shared_expert = i % 4,
-                                      .first_dense = i % 2, .bias_rate = i % 3 ? 0 : 0.1 };
+                                      .first_dense = i % 3 ? i % 2 : 0, .bias_rate = i % 3 ? 0 : 0.1 };
             const ls_model_config c = { .name = names[which], .lm = lm };
             ls_model *m;
             assert_int_equal(ls_model_create(&c, &m), LS_OK);
@@ -112,7 +112,8 @@ static void refuses_sizes_that_do_not_fit(void **state)
         { "moe", { GOOD, .n_experts = 4 }, LS_OK, "" },
         { "moe", { GOOD, .n_experts = 4, .top_k = 5 }, LS_BAD_CONFIG, "model.top_k is 5; expected 1 to 4" },
         { "moe", { GOOD, .n_experts = 2000 }, LS_BAD_CONFIG, "model.n_experts is 2000; expected 1 to 1024" },
-        { "moe", { GOOD, .first_dense = 3 }, LS_BAD_CONFIG, "model.first_dense is 3; expected 0 to 2" },
+        { "moe", { GOOD, .first_dense = 3 }, LS_BAD_CONFIG, "model.first_dense is 3; expected 0 to 1, so that" },
+        { "moe", { GOOD, .first_dense = 2 }, LS_BAD_CONFIG, "model.first_dense is 2; expected 0 to 1" },
         { "moe", { GOOD, .aux_loss = -1 }, LS_BAD_CONFIG, "moe.aux_loss is -1" },
         { "moe", { GOOD, .forced_expert = 9 }, LS_BAD_CONFIG, "moe.force_expert is 8; expected -1 (none) to 7" },
         { "gpt2", { .seq_len = 16, .n_layer = 2, .n_head = 4, .d_model = 32 }, LS_BAD_CONFIG, "model.vocab_size is 0" },

@@ -28,7 +28,7 @@ static ls_status check_experts(const ls_lm_config *s)
         { "top_k", s->top_k, 1, s->n_experts < LS_MOE_TOP_K ? s->n_experts : LS_MOE_TOP_K },
         { "d_expert", s->d_expert, 1, (int64_t)1 << 24 },
         { "shared_expert", s->shared_expert, 0, (int64_t)1 << 24 },
-        { "first_dense", s->first_dense, 0, s->n_layer },
+        { "first_dense", s->first_dense, 0, s->n_layer - 1 },
     };
     if (s->forced_expert < 0 || s->forced_expert > s->n_experts)
         return ls_fail(LS_BAD_CONFIG, "moe.force_expert is %lld; expected -1 (none) to %lld, the last of model.n_experts",
@@ -37,7 +37,9 @@ static ls_status check_experts(const ls_lm_config *s)
         if (size[i].value < size[i].least || size[i].value > size[i].most)
             return ls_fail(LS_BAD_CONFIG, "model.%s is %lld; expected %lld to %lld%s", size[i].key,
                            (long long)size[i].value, (long long)size[i].least, (long long)size[i].most,
-                           i == 1 ? ", and not above model.n_experts" : "");
+                           i == 1   ? ", and not above model.n_experts"
+                           : i == 4 ? ", so that one layer has experts at least; model llama has none"
+                                    : "");
     const struct {
         const char *key;
         double value;

@@ -30,7 +30,16 @@ static bool trains(const ls_train_config *c) { return !c->eval_only; }
 static bool divides_layers(const ls_train_config *c) { return c->parallel.tp > 1; }
 static bool sums_layers(const ls_train_config *c) { return !c->parallel.sp; }
 static bool divides_sequences(const ls_train_config *c) { return c->parallel.cp > 1; }
+static bool drops(const ls_train_config *c) { return c->moe.capacity_factor > 0; }
 static bool staged(const ls_train_config *c) { return c->parallel.pp > 1; }
+
+/* Whether a layer has an mlp of width model.d_ff. A folder that model.load names says what its own width is. */
+static bool has_dense_width(const ls_train_config *c)
+{
+    return !is(c->model.name, "moe") || c->model.first_dense > 0 || c->model.d_expert == 0 ||
+           c->model.d_expert == c->model.d_ff || *c->model.load;
+}
+
 static bool exchanges(const ls_train_config *c) { return ls_train_exchanges(c); }
 static bool runs(const ls_train_config *c) { return !c->dry_run; }
 static bool unexplained(const ls_train_config *c) { return is(c->explain, "none"); }
@@ -73,6 +82,9 @@ static const rule rules[] = {
     { "zero.prefetch", gathers, "zero.stage 3 with zero.copy rank", "zero.copy" },
     { "zero.reshard", gathers, "zero.stage 3 with zero.copy rank", "zero.copy" },
     { "zero.hsdp", shards, "zero.stage 1 to 3", "zero.stage" },
+    { "model.d_ff", has_dense_width, "layers without experts (model.first_dense above 0) and experts of model.d_expert 0",
+      "model.d_expert" },
+    { "moe.drop", drops, "moe.capacity_factor above 0, without which no token is dropped", "moe.capacity_factor" },
     { "parallel.sp", divides_layers, "parallel.tp above 1", "parallel.tp" },
     { "parallel.tp_pieces", divides_layers, "parallel.tp above 1", "parallel.tp" },
     { "parallel.tp_pieces", sums_layers, "all_reduces inside a layer, with parallel.sp false", "parallel.sp" },
