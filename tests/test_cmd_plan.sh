@@ -71,9 +71,24 @@ plan --layers 32 --hidden 4096 --heads 32 --kv-heads 8 --ffn 14336 --vocab 12825
 claim 'so have sizes of the command line' test "$(json sizes.json 'j["plans"]')" = "$(json preset.json 'j["plans"]')"
 sed -i 's/"llama"/"lama"/' config.json
 claim 'an unknown architecture, with its line' fails_with 78 "config.json:2: architecture 'lama' is not known, the nearest is llama" plan ./config.json
-claim 'no file' fails_with 74 'absent/config.json' plan ./absent
+claim 'no file' fails_with 74 'reading a model from ./absent (expected a config.json, or a folder that has one): ./absent/config.json' plan ./absent
 claim 'a size that is left out' fails_with 64 '--heads is missing: a model by its sizes needs --layers, --hidden, --heads and --vocab' plan --layers 12 --hidden 768
-claim 'degrees that do not divide the ranks' fails_with 78 '8 ranks cannot be divided as tp 3: expected tp x pp x cp x dp to be the number of ranks, and ep to divide dp' plan llama3-8b --topology h100-8 --world 8 --batch 8 --tp 3
+claim 'degrees that do not divide the ranks' fails_with 78 '8 ranks cannot be divided as tp 3: expected tp x pp x cp x dp to be the number of ranks, and ep to divide dp; nearest tp: 2 or 4; ' plan llama3-8b --topology h100-8 --world 8 --batch 8 --tp 3
+claim 'which is above all that there are' fails_with 78 'nearest tp: 8; take other degrees' plan llama3-8b --topology h100-8 --world 16 --batch 8 --tp 99
+claim 'a degree that divides the ranks, and not the heads' fails_with 78 'because tp does not divide the key heads; nearest tp: 8; ' plan llama3-8b --topology h100-8 --world 16 --batch 16 --tp 16
+claim 'nor the experts' fails_with 78 'because ep does not divide the experts; nearest ep: 8; ' plan mixtral-8x7b --topology a100-8 --world 16 --batch 16 --ep 16
+claim 'in no world of a question' fails_with 78 'searching worlds up to 16 ranks, none of which has a legal layout; of the largest: 16 ranks cannot be divided as tp 3: ' plan llama3-8b --topology h100-8 --world 16 --batch 16 --want-mfu 0.4 --tp 3
+claim 'a micro-batch of no world' fails_with 78 'none of which has a legal layout; of the largest: micro-batch 7 does not divide' plan llama3-8b --topology h100-8 --world 16 --batch 16 --want-step 9 --micro-batch 7
+claim 'a number of plans, where each world has one' fails_with 64 '--top is of plans for one cluster' plan llama3-8b --topology h100-8 --world 16 --want-mfu 0.4 --top 2
+claim 'a size of experts that are not there' fails_with 64 '--expert-ffn: llama3-8b has no experts, so nothing would change' plan llama3-8b --expert-ffn 64
+claim 'or of a token' fails_with 64 '--topk: llama3-8b has no experts' plan llama3-8b --topk 2
+claim 'the width of layers that are not there' fails_with 64 '--ffn: mixtral-8x7b has experts in every layer' plan mixtral-8x7b --ffn 64
+claim 'deepseek-v3 has some' has_line 'deepseek-v3: ' plan deepseek-v3 --ffn 64
+claim 'and heads of its own' fails_with 64 '--head-dim: deepseek-v3 has latent attention' plan deepseek-v3 --head-dim 64
+claim 'products that a device does not have' fails_with 78 'A100 SXM has no products of 8 bits that are faster than those of 16: expected --dtype bf16, or' plan llama3-8b --topology a100-8 --world 8 --dtype fp8
+claim 'of 4 bits' fails_with 78 'H100 SXM has no products of 4 bits that are faster than those of 8: expected --dtype bf16 or fp8, or' plan llama3-8b --topology h100-8 --world 8 --dtype fp4
+claim 'an empty name of a cluster' fails_with 64 '--topology: expected a value, found an empty one' plan llama3-8b --topology ''
+claim 'a schedule after the last comma' fails_with 64 "--schedules gpipe,: there is no ''" plan llama3-8b --topology h100-8 --world 8 --schedules gpipe,
 claim 'nor do several together' fails_with 78 '8 ranks cannot be divided as tp 4 pp 4: ' plan llama3-8b --topology h100-8 --world 8 --batch 8 --tp 4 --pp 4
 claim 'a micro-batch of no layout' fails_with 78 'micro-batch 3 does not divide the sequences per replica of any layout of 8 ranks with a batch of 8' plan llama3-8b --topology h100-8 --world 8 --batch 8 --micro-batch 3
 claim 'among degrees that are refused' fails_with 78 'micro-batch 3 does not divide the sequences per replica of any layout of 16 ranks with a batch of 16' plan llama3-8b --topology h100-8 --world 16 --batch 16 --micro-batch 3
@@ -98,7 +113,7 @@ claim 'an interleaved pipeline of 4' runs chunks --layers 8 --hidden 32 --heads 
 claim 'stages whose ends have a layer less' runs ends --layers 6 --hidden 32 --heads 4 --kv-heads 2 --ffn 64 --gated --pp 4 --schedules 1f1b
 claim 'which is in the recipe' grep -q '^  split: \[1, 2, 2, 1\]$' ends.yaml
 claim 'cp 2, ZeRO 3' runs cp $llama --tp 1 --pp 1 --cp 2 --zero 3
-claim 'experts' runs ep $llama --experts 4 --topk 2 --expert-ffn 32 --tp 1 --pp 1 --cp 1 --ep 2
+claim 'experts' runs ep --layers 4 --hidden 32 --heads 4 --kv-heads 2 --gated --experts 4 --topk 2 --expert-ffn 32 --tp 1 --pp 1 --cp 1 --ep 2
 claim 'the best of all' runs best $llama
 claim 'a recipe of many clusters' fails_with 64 '--write, --sensitivity and --rank-by are of one plan' plan llama3-8b --topology h100-8 --world 16 --want-mfu 0.5 --write x.yaml
 claim 'nor their rank by FLOPs' fails_with 64 '--write, --sensitivity and --rank-by are of one plan' plan llama3-8b --topology h100-8 --world 16 --want-mfu 0.5 --rank-by flops

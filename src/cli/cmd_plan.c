@@ -103,6 +103,23 @@ static ls_status score(const char *path, ls_text *out)
     return st;
 }
 
+/* A size that the model does not have would change nothing. */
+static ls_status check_sizes(const options *o, const ls_llm *m)
+{
+    const bool all = m->experts > 0 && m->dense_layers == 0;
+    const struct { int64_t given; bool has; const char *flag, *of, *instead; } size[] = {
+        { o->sizes.topk, m->experts > 0, "topk", "no experts", "add --experts, or leave it out" },
+        { o->sizes.expert_ffn, m->experts > 0, "expert-ffn", "no experts", "add --experts, or leave it out" },
+        { o->sizes.ffn, !all, "ffn", "experts in every layer", "--expert-ffn is their width" },
+        { o->sizes.head_dim, m->kv_rank == 0, "head-dim", "latent attention, with sizes of its own", "leave it out" },
+    };
+    for (size_t i = 0; i < sizeof size / sizeof *size; i++)
+        if (size[i].given && !size[i].has)
+            return ls_fail(LS_USAGE, "--%s: %s has %s, so nothing would change: %s", size[i].flag, m->name, size[i].of,
+                           size[i].instead);
+    return LS_OK;
+}
+
 /* Sizes of the command line replace those of a preset or a file. */
 static ls_status model(const options *o, const char *name, ls_llm *m)
 {
@@ -122,6 +139,7 @@ static ls_status model(const options *o, const char *name, ls_llm *m)
     for (size_t i = 0; i < sizeof size / sizeof *size; i++)
         if (size[i].given) memcpy((char *)m + size[i].at, &size[i].given, sizeof(int64_t));
     m->gated |= o->sizes.gated;
+    LS_TRY(check_sizes(o, m));
     const char *missing = m->hidden == 0 ? "hidden" : m->heads == 0 ? "heads" : m->vocab == 0 ? "vocab" : NULL;
     if (!name && missing)
         return ls_fail(LS_USAGE, "--%s is missing: a model by its sizes needs --layers, --hidden, --heads and --vocab",
@@ -177,6 +195,12 @@ static ls_status answer(const options *o, const ls_opts *opts, ls_text *out)
     const bool scored = o->score && *o->score, checked = o->check && *o->check, planned = o->topology && *o->topology;
     const char *name = n ? ls_opts_positional(opts, 0) : NULL;
     int set = 0;
+    static const char *const words[] = { "topology", "memory", "schedules", "write", "score", "check" };
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        const char *const value[] = { o->topology, o->memory, o->schedules, o->write, o->score, o->check };
+        if (ls_opts_is_set(opts, words[i]) && (!value[i] || !*value[i]))
+            return ls_fail(LS_USAGE, "--%s: expected a value, found an empty one", words[i]);
+    }
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) set += ls_opts_is_set(opts, table[i].name);
     if (scored && (n || set > 1)) return ls_fail(LS_USAGE, "--score takes a file alone: leave the other options out");
     if (checked && (n || set > 1 + o->json))
@@ -192,6 +216,9 @@ static ls_status answer(const options *o, const ls_opts *opts, ls_text *out)
         if (ls_opts_is_set(opts, plans[i]))
             return ls_fail(LS_USAGE, "--%s needs a cluster: add --topology, as in --topology h100-8", plans[i]);
     if (!planned) return show(o, name, out);
+    if (ls_opts_is_set(opts, "top") && (o->want_mfu > 0 || o->want_s > 0 || strcmp(o->objective, "cost") == 0))
+        return ls_fail(LS_USAGE, "--top is of plans for one cluster: expected it without --want-mfu, --want-step and "
+                       "--objective cost, which show the best plan of each");
     ls_llm m;
     LS_TRY(model(o, name, &m));
     const ls_plan_request q = {

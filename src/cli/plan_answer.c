@@ -46,7 +46,7 @@ static ls_status schedules(const char *text, unsigned *out)
             return ls_fail(LS_USAGE, "--schedules %s: there is no '%.*s': expected some of gpipe, 1f1b, interleaved, "
                         "zb-h1, zb-h2, zb-v and dualpipe, with commas between them", text, (int)(n < 40 ? n : 40), p);
         *out |= 1u << i;
-        p += n + (p[n] == ',');
+        p += n + (p[n] == ',' && p[n + 1]); /* a comma at the end is followed by nothing: refused */
     }
     return LS_OK;
 }

@@ -52,12 +52,12 @@ ls_status ls_llm_check(const ls_llm *m)
             return ls_fail(LS_BAD_CONFIG, "%s is %lld; expected %lld to %lld", size[i].name, (long long)size[i].v,
                            (long long)size[i].least, (long long)size[i].most);
     if (!m->head_dim && m->hidden % m->heads != 0)
-        return ls_fail(LS_BAD_CONFIG, "hidden %lld is not a multiple of %lld heads; give head_dim",
+        return ls_fail(LS_BAD_CONFIG, "hidden %lld is not a multiple of %lld heads: give head_dim, the width of a head",
                        (long long)m->hidden,
                        (long long)m->heads);
     if (m->kv_heads && m->heads % m->kv_heads != 0)
-        return ls_fail(LS_BAD_CONFIG, "%lld heads are not a multiple of %lld key heads", (long long)m->heads,
-                       (long long)m->kv_heads);
+        return ls_fail(LS_BAD_CONFIG, "%lld heads are not a multiple of %lld key heads: expected kv_heads to divide "
+                       "heads", (long long)m->heads, (long long)m->kv_heads);
     if (m->experts && (!m->topk || !m->expert_ffn))
         return ls_fail(LS_BAD_CONFIG, "%lld experts need topk and expert_ffn above 0", (long long)m->experts);
     if (m->kv_rank && (!m->nope_dim || !m->rope_dim || !m->v_dim))

@@ -174,6 +174,7 @@ ls_status ls_llm_config_read(const char *path, ls_llm *out)
     if (snprintf(file, sizeof file, "%s%s", path, is_file ? "" : "/config.json") >= (int)sizeof file)
         return ls_fail(LS_IO, "%.80s...: the path is too long", path);
     ls_status st = ls_file_read(file, LS_HF_MAX_CONFIG, &text, &n);
+    if (st < 0) st = ls_while(st, "reading a model from %s (expected a config.json, or a folder that has one)", path);
     if (st == LS_OK) st = ls_llm_config_parse(file, text, n, out);
     out->name = path;
     free(text);

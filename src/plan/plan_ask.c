@@ -165,6 +165,7 @@ ls_status ls_worlds_of(const ls_layout_query *q, ls_world_plan out[LS_WORLDS], i
 {
     const int64_t each = q->topo->level[0].count, most = q->world;
     ls_layouts *room = malloc(sizeof *room);
+    int64_t largest = 0; /* world without a legal layout */
     ls_status st = room ? LS_OK : ls_fail(LS_NO_MEMORY, "plans");
     *n = 0;
     for (int64_t k = 1; st == LS_OK && k < each && *n < LS_WORLDS; k *= 2) { /* parts of a node */
@@ -173,15 +174,26 @@ ls_status ls_worlds_of(const ls_layout_query *q, ls_world_plan out[LS_WORLDS], i
         if (each % k != 0 || k > most) break;
         const ls_status one_st = ls_layout_search(&w, room);
         if (one_st != LS_OK && one_st != LS_BAD_CONFIG) st = one_st;
+        if (one_st == LS_BAD_CONFIG) largest = k;
         if (one_st == LS_OK) out[(*n)++] = (ls_world_plan){ k, room->n > 0, room->best[0] };
     }
     for (int64_t k = 1; st == LS_OK && k * each <= most && *n < LS_WORLDS; k = next_count(k)) {
         ls_layout_query w = *q;
         w.world = k * each, w.top = 1;
         const ls_status one_st = ls_layout_search(&w, room);
-        if (one_st == LS_BAD_CONFIG) continue; /* no legal layout of this world */
+        if (one_st == LS_BAD_CONFIG) { /* no legal layout of this world */
+            largest = w.world;
+            continue;
+        }
         st = one_st;
         if (st == LS_OK) out[(*n)++] = (ls_world_plan){ w.world, room->n > 0, room->best[0] };
+    }
+    if (st == LS_OK && *n == 0 && largest > 0) {
+        ls_layout_query w = *q;
+        w.world = largest, w.top = 1;
+        st = ls_layout_search(&w, room); /* for its message */
+        if (st < 0) st = ls_while(st, "searching worlds up to %lld ranks, none of which has a legal layout; of the largest",
+                                  (long long)most);
     }
     free(room);
     return st;

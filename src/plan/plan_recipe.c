@@ -61,9 +61,9 @@ ls_status ls_layout_recipe(const ls_layout_query *q, const ls_layout *l, const c
     ls_text_add(t, "model:\n  name: %s\n  n_layer: %lld\n  n_head: %lld\n", name, (long long)m->layers,
         (long long)m->heads);
     if (m->gated && m->kv_heads) ls_text_add(t, "  n_kv_head: %lld\n", (long long)m->kv_heads);
-    ls_text_add(t, "  d_model: %lld\n  d_ff: %lld\n  vocab_size: %lld\n  seq_len: %lld\n  tied: %s\n",
-        (long long)m->hidden,
-                (long long)(m->ffn ? m->ffn : 4 * m->hidden), (long long)m->vocab, (long long)m->seq,
+    ls_text_add(t, "  d_model: %lld\n", (long long)m->hidden);
+    if (!m->experts) ls_text_add(t, "  d_ff: %lld\n", (long long)(m->ffn ? m->ffn : 4 * m->hidden));
+    ls_text_add(t, "  vocab_size: %lld\n  seq_len: %lld\n  tied: %s\n", (long long)m->vocab, (long long)m->seq,
                 m->tied ? "true" : "false");
     if (m->experts)
         ls_text_add(t, "  n_experts: %lld\n  top_k: %lld\n  d_expert: %lld\n", (long long)m->experts,

@@ -35,8 +35,8 @@ typedef struct ls_by_flops {
 /* LS_BAD_CONFIG: none fits. */
 ls_status ls_by_flops_of(const ls_layout_query *q, ls_by_flops *out);
 
-/* Worlds of whole nodes, 1, 2, 3, 4, 6, 8, 12 ... of them, up to q->world, each with its best layout; n = 0: none
- * fits. */
+/* Worlds of whole nodes, 1, 2, 3, 4, 6, 8, 12 ... of them, and parts of a node, up to q->world, each with its best
+ * layout, except those without a legal one. LS_BAD_CONFIG, with the reason: none of them has one. */
 typedef struct ls_world_plan {
     int64_t world;
     bool fits;

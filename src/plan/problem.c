@@ -49,6 +49,10 @@ static ls_status constants(const ls_layout_query *q, ls_problem *b)
         return ls_fail(LS_BAD_CONFIG, "topology %s: no constants for device '%s': expected a name that begins with "
                         "V100, A100, H100, H800, H200, B200, B300, GB200 or GB300; change device.name, or measure "
                         "rows of it and run `make fit`", t->name, t->device.name);
+    if ((q->bits == 8 && d->peak8 <= d->peak16) || (q->bits == 4 && d->peak4 <= d->peak8))
+        return ls_fail(LS_BAD_CONFIG, "%s has no products of %d bits that are faster than those of %d: expected --dtype "
+                       "%s, or another device", t->device.name, q->bits, 2 * q->bits < 16 && d->peak8 > d->peak16 ? 8 : 16,
+                       q->bits == 4 && d->peak8 > d->peak16 ? "bf16 or fp8" : "bf16");
     b->stack = ls_stack_of_device(d, q->model.experts > 0);
     b->device = *d;
     b->flash = d->name[0] != 'A' && d->name[0] != 'V';

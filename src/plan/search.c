@@ -1,5 +1,6 @@
 /* search.c -- the best layouts of a world: visits nodes that no bound excludes. */
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -150,8 +151,49 @@ static int by_bound(const void *a, const void *b)
     return (x->order > y->order) - (x->order < y->order);
 }
 
-static ls_status none_legal(const ls_layout_query *q, const ls_layouts *out)
+/* An axis of the query, and its degree in a layout. */
+static const struct { const char *name; size_t at; } axes[] = {
+    { "tp", offsetof(ls_layout, t) }, { "pp", offsetof(ls_layout, p) }, { "cp", offsetof(ls_layout, c) },
+    { "ep", offsetof(ls_layout, e) }, { "dp", offsetof(ls_layout, d) },
+};
+enum { AXES = sizeof axes / sizeof *axes, DP = AXES - 1 };
+
+static int64_t degree_of(const ls_layout *l, int axis) { return *(const int64_t *)((const char *)l + axes[axis].at); }
+
+/* Whether a layout may have this degree, if dp has all other ranks. */
+static bool is_legal_alone(const ls_problem *b, int axis, int64_t degree)
 {
+    ls_layout l = { .t = 1, .p = 1, .c = 1, .e = 1, .d = b->q->world };
+    if (degree < 1 || b->q->world % degree != 0) return false;
+    *(int64_t *)((char *)&l + axes[axis].at) = degree;
+    if (axis != DP) l.d = axes[axis].at == offsetof(ls_layout, e) ? b->q->world : b->q->world / degree;
+    const ls_refusal r = ls_degrees_refused(b, &l);
+    return r == LS_REFUSE_NONE || r == LS_REFUSE_BATCH;
+}
+
+/* "; nearest tp: 2 or 4", of each degree that was asked for and that no layout of the world has. */
+static const char *nearest_degrees(const ls_problem *b, char *buf, size_t n)
+{
+    size_t used = 0;
+    *buf = 0;
+    for (int a = 0; a < DP; a++) {
+        const int64_t asked = degree_of(&b->q->fixed, a);
+        int64_t below = asked < b->q->world ? asked : b->q->world, above = asked;
+        if (!asked || is_legal_alone(b, a, asked) || used >= n) continue;
+        while (below > 0 && !is_legal_alone(b, a, below)) below--;
+        while (above <= b->q->world && !is_legal_alone(b, a, above)) above++;
+        used += (size_t)snprintf(buf + used, n - used, "; nearest %s: %lld", axes[a].name,
+                                 (long long)(below > 0 ? below : above));
+        if (below > 0 && above <= b->q->world && used < n)
+            used += (size_t)snprintf(buf + used, n - used, " or %lld", (long long)above);
+    }
+    return buf;
+}
+
+static ls_status none_legal(const ls_problem *b, const ls_layouts *out)
+{
+    const ls_layout_query *q = b->q;
+    char nearest[200];
     int most = LS_REFUSE_HEADS;
     for (int i = most; i < LS_REFUSE_COUNT; i++) most = out->refused[i] > out->refused[most] ? i : most;
     if (out->legal_degrees > 0 && q->fixed.micro)
@@ -160,27 +202,26 @@ static ls_status none_legal(const ls_layout_query *q, const ls_layouts *out)
                        "search",
                        (long long)q->fixed.micro, (long long)q->world, (long long)q->batch);
     return ls_fail(LS_BAD_CONFIG, "%lld ranks and a batch of %lld have no legal layout: of %lld degrees most are "
-                   "refused because %s; take another world, batch, sequence length or degrees", (long long)q->world,
-                   (long long)q->batch, (long long)out->degrees, ls_refusal_text((ls_refusal)most));
+                   "refused because %s%s; take another world, batch, sequence length or degrees", (long long)q->world,
+                   (long long)q->batch, (long long)out->degrees, ls_refusal_text((ls_refusal)most),
+                   nearest_degrees(b, nearest, sizeof nearest));
 }
 
 /* The degrees that were asked for are no factors of the world, or of a model without experts. */
-static ls_status no_such_degrees(const ls_layout_query *q)
+static ls_status no_such_degrees(const ls_problem *b)
 {
+    const ls_layout_query *q = b->q;
     if (q->fixed.e > 1 && !q->model.experts)
         return ls_fail(LS_BAD_CONFIG, "ep %lld: the model has no experts; leave ep out", (long long)q->fixed.e);
-    const struct { const char *axis; int64_t degree; } all[] = {
-        { "tp", q->fixed.t }, { "pp", q->fixed.p }, { "cp", q->fixed.c }, { "ep", q->fixed.e }, { "dp", q->fixed.d },
-    };
-    char text[160] = "";
+    char text[160] = "", nearest[200];
     size_t n = 0;
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        if (!all[i].degree || n >= sizeof text) continue;
-        n += (size_t)snprintf(text + n, sizeof text - n, "%s%s %lld", n ? " " : "", all[i].axis,
-                              (long long)all[i].degree);
-    }
+    for (int a = 0; a < AXES && n < sizeof text; a++)
+        if (degree_of(&q->fixed, a))
+            n += (size_t)snprintf(text + n, sizeof text - n, "%s%s %lld", n ? " " : "", axes[a].name,
+                                  (long long)degree_of(&q->fixed, a));
     return ls_fail(LS_BAD_CONFIG, "%lld ranks cannot be divided as %s: expected tp x pp x cp x dp to be the number of "
-                   "ranks, and ep to divide dp; take other degrees, or 0 to search", (long long)q->world, text);
+                   "ranks, and ep to divide dp%s; take other degrees, or 0 to search", (long long)q->world, text,
+                   nearest_degrees(b, nearest, sizeof nearest));
 }
 
 ls_status ls_layout_search(const ls_layout_query *q, ls_layouts *out)
@@ -206,7 +247,7 @@ ls_status ls_layout_search(const ls_layout_query *q, ls_layouts *out)
             if (v->found) insert(&s->b, &v->best, out);
         }
     }
-    if (st == LS_OK && out->legal == 0) st = out->degrees > 0 ? none_legal(q, out) : no_such_degrees(q);
+    if (st == LS_OK && out->legal == 0) st = out->degrees > 0 ? none_legal(&s->b, out) : no_such_degrees(&s->b);
     free(s->nodes);
     free(s->layer);
     free(s->stage);
