@@ -78,6 +78,10 @@ static ls_status read_slow(const char *text, ls_step_straggler *out, int *n)
         if (*n == MOST_FAULTS) return ls_fail(LS_USAGE, "--slow: more than %d ranks", MOST_FAULTS);
         if (sscanf(word, "%d:%lf%n", &out[*n].rank, &out[*n].pace, &used) != 2 || word[used])
             return ls_fail(LS_USAGE, "--slow %s: '%s' is not RANK:FACTOR, as in 3:1.5", text, word);
+        for (int i = 0; i < *n; i++)
+            if (out[i].rank == out[*n].rank)
+                return ls_fail(LS_USAGE, "--slow %s: rank %d is there twice: expected one factor per rank", text,
+                               out[i].rank);
     }
     return LS_OK;
 }
@@ -101,6 +105,37 @@ static ls_status read_fail(const char *text, const ls_topo *t, ls_des_failure *o
             return ls_fail(LS_USAGE, "--fail %s: %s has no level '%s'; its highest is %s", text, t->name, name,
                            t->level[t->nlevels - 1].name);
     }
+    return LS_OK;
+}
+
+/* Whether a message between two neighbouring stages uses the links of the unit that fails. */
+static bool is_used(const ls_topo *t, const ls_step_lists *l, const ls_des_failure *f)
+{
+    const int64_t each = ls_topo_unit_devices(t, f->level);
+    int stride = 1; /* ranks from a stage to the next one */
+    for (int i = LS_AXES - 1; i >= 0 && ls_mesh_axis(l->order, i) != LS_AXIS_PP; i--)
+        stride *= l->size[ls_mesh_axis(l->order, i)];
+    const int round = stride * l->stages;
+    for (int r = 0; r < l->ranks; r++) {
+        const bool last = r / stride % l->stages == l->stages - 1; /* whose chunks go on at the first stage */
+        const int64_t to = last ? r + stride - round : r + stride;
+        const int meet = ls_topo_meet(t, r, to);
+        if ((last && l->chunks == 1) || (f->level == 0 ? meet != 0 : meet < f->level)) continue;
+        if (r / each == f->unit || to / each == f->unit) return true;
+    }
+    return false;
+}
+
+static ls_status check_fail(const ls_topo *t, const ls_step_lists *l, const ls_des_failure *f, int n)
+{
+    if (n > 0 && l->stages == 1)
+        return ls_fail(LS_UNSUPPORTED, "--fail: only messages between pipeline stages meet a link that fails, and there "
+                       "is one stage: add --parallel.pp, or leave --fail out");
+    for (int i = 0; i < n; i++)
+        if (f[i].unit >= 0 && f[i].unit < ls_topo_devices(t) / ls_topo_unit_devices(t, f[i].level) && !is_used(t, l, &f[i]))
+            return ls_fail(LS_USAGE, "--fail %s:%lld: no message between stages uses these links, so nothing would "
+                           "change: expected a unit whose ranks and their neighbouring stages meet at level %s",
+                           t->level[f[i].level].name, (long long)f[i].unit, t->level[f[i].level].name);
     return LS_OK;
 }
 
@@ -280,9 +315,7 @@ static ls_status simulate(const options *o, const ls_topo *t, ls_here *here, int
     LS_TRY(ls_algo_parse(o->c.comm.algo ? o->c.comm.algo : "", algo));
     ls_step_result *r = calloc(1, sizeof *r);
     ls_status st = r ? ls_step_lists_create(&o->c, ranks, &rates, &l) : ls_fail(LS_NO_MEMORY, "a simulation");
-    if (st == LS_OK && s.nfailures > 0 && l.stages == 1)
-        st = ls_fail(LS_UNSUPPORTED, "--fail: only messages between pipeline stages meet a link that fails, and there "
-                     "is one stage: add --parallel.pp, or leave --fail out");
+    if (st == LS_OK) st = check_fail(t, &l, fail, s.nfailures);
     if (st == LS_OK && here) st = ls_here_time_colls(here, &o->c, &l);
     if (st == LS_OK) st = ls_step_simulate(&l, &s, r);
     const shown all = { t, &l, &rates, here, r };
