@@ -72,6 +72,11 @@ for schedule in 1f1b zb-h1 zb-h2; do
     by=1 whole=8,8,8,8 claim "llama-7b, tp 8, $schedule: its cut is not slower than 8 layers each" no_slower --parallel.tp 8 --pipeline.schedule $schedule
 done
 by=.99 whole=4,4,4,4,4,4,4,4 claim 'with tp 2 halves in a V are taken, and are faster' no_slower --parallel.tp 2 --pipeline.schedule zb-v
+# So with the keys of context parallelism, which attention alone exchanges, and with the tokens of experts, which the mlp does.
+by=1 whole=4,4,4,4,4,4,4,4 claim 'with cp 8 in a V the cut is not slower than whole layers' no_slower --parallel.cp 8 --pipeline.schedule zb-v
+by=.99 whole=8,8,8,8 claim 'with cp 4 halves are taken, and are faster' no_slower --parallel.cp 4
+experts=(--model.name moe --model.n_experts 8 --model.top_k 2 --parallel.ep 8)
+by=.96 whole=8,8,8,8 claim 'with ep 8, too' no_slower "${experts[@]}"
 claim 'every schedule runs' bash -c "for s in gpipe 1f1b interleaved zb-h1 zb-h2 zb-v dualpipe-v; do '$lockstep' sim llama.yaml -t flat.yaml -n 2 --parallel.pp 2 --model.n_layer 8 --pipeline.schedule \$s >out || exit 1; done"
 
 # --- the order of the axes, on two nodes that Ethernet joins: which links calls cross, as `topo place` has it for the same order
@@ -158,6 +163,11 @@ claim 'a straggler that is no pair' fails_with 64 "'3' is not RANK:FACTOR, as in
 claim 'a straggler that is not there' fails_with 78 'rank 9 takes 2 times as long: expected a rank from 0 to 7' sim --slow 9:2
 claim 'a failure of no level' fails_with 64 "flat has no level 'node'; its highest is all" sim --fail node:0@1-2
 claim 'a failure that is none' fails_with 64 'is not LEVEL:UNIT@FROM-UNTIL in ms' sim --fail all:0
+claim 'a straggler twice' fails_with 64 '--slow 1:2,1:3: rank 1 is there twice' sim --slow 1:2,1:3
+on_nodes() { timeout -k 5 120 "$lockstep" sim llama.yaml --topology h100-8 "$@"; }
+claim 'a failure of links that no stage uses' fails_with 64 '--fail node:0: no message between stages uses these links' on_nodes --parallel.pp 2 --parallel.dp 8 --fail node:0@0-1
+claim 'nor those of a node that has one stage' fails_with 64 '--fail cluster:0: no message between stages uses these links' on_nodes --parallel.pp 4 --parallel.dp 1 --fail cluster:0@0-1
+claim 'others do' has_line 'step ' on_nodes --parallel.pp 2 --parallel.dp 8 --fail cluster:1@0-1
 claim 'a failure of no unit' fails_with 78 'a failure of unit 8 of level 0' sim --parallel.pp 4 --fail all:8@0-1
 claim 'a flag of training' fails_with 64 'belongs to `lockstep train`' sim --dry-run
 sed 's/peak: 2 TFLOP/peak: 0 TFLOP/' flat.yaml >zero.yaml

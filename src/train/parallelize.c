@@ -189,20 +189,35 @@ static ls_status cut_by_replay(const ls_plan *p, const ls_model *m, const ls_pip
 }
 
 /* Ranks of tp that would spend as long in the collectives of a layer as in its operations, whose number per rank falls
- * with tp while the bytes stay: with H100s and NVLink a quarter to a third of the time is collectives at 8. */
+ * with tp while the bytes stay: with H100s and NVLink a quarter to a third of the time is collectives at 8. An all_reduce
+ * of tp moves 2 vectors of a token, so a vector takes 1 / (2 TP_HALF) of the operations of half a layer on one rank. */
 #define TP_HALF 16.0
 
-/* Adds the collectives of tensor parallelism, of which the attention and the mlp of a layer have one of the same bytes
- * each, forward and backward, the embedding one forward and the head one backward. */
-static void add_collectives(int tp, costs *halved)
+/* What attention and mlp exchange per token, forward, in vectors of the model's width. */
+static void exchanged(const ls_plan *p, const ls_model *m, double *attention, double *mlp)
+{
+    const double tp = p->size[LS_AXIS_TP], cp = p->size[LS_AXIS_CP], ep = p->size[LS_AXIS_EP];
+    const ls_lm_config *lm = &m->lm;
+    const double keys = lm->n_kv_head > 0 ? (double)lm->n_kv_head / (double)lm->n_head : 1.0;
+    *attention = *mlp = tp > 1 ? 2.0 : 0.0;
+    if (cp > 1) *attention += 2.0 * keys * (cp - 1) / tp; /* keys and values of the other ranks, per token that is here */
+    if (ep > 1) *mlp += 2.0 * (double)lm->top_k * (ep - 1) / ep; /* there and back */
+}
+
+/* Adds the collectives within layers: those of tensor parallelism, of which the embedding has one forward and the head
+ * one backward, too; the exchanges of context parallelism, backward of gradients, too; and those of experts. */
+static void add_collectives(const ls_plan *p, const ls_model *m, costs *halved)
 {
     const int n = halved->u.n;
-    double sum = 0.0;
+    double sum = 0.0, attention, mlp;
+    exchanged(p, m, &attention, &mlp);
     for (int i = 1; i < n - 1; i++) sum += halved->each[i];
-    const double one = sum / (n - 2) * tp / TP_HALF;
+    const double vector = sum / (n - 2) * p->size[LS_AXIS_TP] / (2.0 * TP_HALF);
+    const double end = p->size[LS_AXIS_TP] > 1 ? 2.0 : 0.0;
     for (int i = 0; i < n; i++) {
-        if (i < n - 1) halved->each[i] += one;
-        if (i > 0) halved->each[n + i] += one;
+        const double one = i == 0 || i == n - 1 ? end : i % 2 == 1 ? attention : mlp;
+        if (i < n - 1) halved->each[i] += vector * one;
+        if (i > 0) halved->each[n + i] += vector * (i % 2 == 1 && i < n - 1 ? 2.0 * attention - end : one);
     }
 }
 
@@ -215,7 +230,7 @@ static ls_status still_shorter(const ls_plan *p, const ls_model *halved, const i
     double without = 0.0, with = 0.0;
     costs x;
     ls_status st = costs_of(p, halved, &x);
-    if (st == LS_OK) add_collectives(p->size[LS_AXIS_TP], &x);
+    if (st == LS_OK) add_collectives(p, halved, &x);
     if (st == LS_OK) st = ls_pipe_step_of(&c, ranks, &x.u, whole, &without);
     if (st == LS_OK) st = ls_pipe_step_of(&c, ranks, &x.u, first, &with);
     free_costs(&x);
@@ -224,8 +239,8 @@ static ls_status still_shorter(const ls_plan *p, const ls_model *halved, const i
 }
 
 /* Stages of whole layers, and in place of them stages that begin and end inside layers where the replayed step is then
- * shorter. With more stages than layers there are only these. With tensor parallelism, halves have to be worth it with
- * its collectives and without. */
+ * shorter. With more stages than layers there are only these. Where ranks divide layers, halves have to be worth it with
+ * the collectives within layers and without. */
 static ls_status cut_halves(const ls_plan *p, const ls_model *layers, const ls_model *halved, int *first)
 {
     const int stages = ls_plan_stages(p);
@@ -243,7 +258,8 @@ static ls_status cut_halves(const ls_plan *p, const ls_model *layers, const ls_m
     memcpy(whole, first, nbytes);
     bool shorter = true;
     ls_status st = cut_by_replay(p, halved, NULL, first);
-    if (st == LS_OK && p->size[LS_AXIS_TP] > 1 && memcmp(whole, first, nbytes) != 0)
+    const int inside = p->size[LS_AXIS_TP] * p->size[LS_AXIS_CP] * p->size[LS_AXIS_EP]; /* ranks that divide layers */
+    if (st == LS_OK && inside > 1 && memcmp(whole, first, nbytes) != 0)
         st = still_shorter(p, halved, whole, first, &shorter);
     if (!shorter) memcpy(first, whole, nbytes);
     free(whole);
