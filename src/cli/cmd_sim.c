@@ -132,7 +132,8 @@ static ls_status check_fail(const ls_topo *t, const ls_step_lists *l, const ls_d
         return ls_fail(LS_UNSUPPORTED, "--fail: only messages between pipeline stages meet a link that fails, and there "
                        "is one stage: add --parallel.pp, or leave --fail out");
     for (int i = 0; i < n; i++)
-        if (f[i].unit >= 0 && f[i].unit < ls_topo_devices(t) / ls_topo_unit_devices(t, f[i].level) && !is_used(t, l, &f[i]))
+        if (f[i].unit >= 0 && f[i].unit < ls_topo_devices(t) / ls_topo_unit_devices(t, f[i].level) &&
+            !is_used(t, l, &f[i]))
             return ls_fail(LS_USAGE, "--fail %s:%lld: no message between stages uses these links, so nothing would "
                            "change: expected a unit whose ranks and their neighbouring stages meet at level %s",
                            t->level[f[i].level].name, (long long)f[i].unit, t->level[f[i].level].name);

@@ -189,8 +189,9 @@ static ls_status cut_by_replay(const ls_plan *p, const ls_model *m, const ls_pip
 }
 
 /* Ranks of tp that would spend as long in the collectives of a layer as in its operations, whose number per rank falls
- * with tp while the bytes stay: with H100s and NVLink a quarter to a third of the time is collectives at 8. An all_reduce
- * of tp moves 2 vectors of a token, so a vector takes 1 / (2 TP_HALF) of the operations of half a layer on one rank. */
+ * with tp while the bytes stay: with H100s and NVLink a quarter to a third of the time is collectives at 8. An
+ * all_reduce of tp moves 2 vectors of a token, so a vector takes 1 / (2 TP_HALF) of the operations of half a layer on
+ * one rank. */
 #define TP_HALF 16.0
 
 /* What attention and mlp exchange per token, forward, in vectors of the model's width. */
@@ -200,7 +201,7 @@ static void exchanged(const ls_plan *p, const ls_model *m, double *attention, do
     const ls_lm_config *lm = &m->lm;
     const double keys = lm->n_kv_head > 0 ? (double)lm->n_kv_head / (double)lm->n_head : 1.0;
     *attention = *mlp = tp > 1 ? 2.0 : 0.0;
-    if (cp > 1) *attention += 2.0 * keys * (cp - 1) / tp; /* keys and values of the other ranks, per token that is here */
+    if (cp > 1) *attention += 2.0 * keys * (cp - 1) / tp; /* keys and values of others, per token that is here */
     if (ep > 1) *mlp += 2.0 * (double)lm->top_k * (ep - 1) / ep; /* there and back */
 }
 
@@ -239,8 +240,8 @@ static ls_status still_shorter(const ls_plan *p, const ls_model *halved, const i
 }
 
 /* Stages of whole layers, and in place of them stages that begin and end inside layers where the replayed step is then
- * shorter. With more stages than layers there are only these. Where ranks divide layers, halves have to be worth it with
- * the collectives within layers and without. */
+ * shorter. With more stages than layers there are only these. Where ranks divide layers, halves have to be worth it
+ * with the collectives within layers and without. */
 static ls_status cut_halves(const ls_plan *p, const ls_model *layers, const ls_model *halved, int *first)
 {
     const int stages = ls_plan_stages(p);
