@@ -129,5 +129,6 @@ claim 'memory that no layout fits: the nearest miss, and by how much' fails_with
 claim 'memory without a unit' fails_with 64 '--memory 80: ' plan llama3-8b --topology h100-8 --memory 80
 claim 'a schedule that is none' fails_with 64 "there is no 'zb-h9'" plan llama3-8b --topology h100-8 --schedules 1f1b,zb-h9
 claim 'a world without a cluster' fails_with 64 '--world needs a cluster' plan llama3-8b --world 8
+claim 'this machine' fails_with 78 '--topology local: there are no constants' plan llama3-8b --topology local
 claim 'no such cluster' fails_with 74 'no cluster of that name' plan llama3-8b --topology h900
 finish

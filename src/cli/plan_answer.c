@@ -22,6 +22,9 @@ static bool asks_for_a_cluster(const ls_plan_request *a)
 static ls_status cluster(const ls_plan_request *a, ls_topo *t, int64_t *world)
 {
     const bool preset = !strchr(a->topology, '/') && !strchr(a->topology, '.');
+    if (strcmp(a->topology, "local") == 0)
+        return ls_fail(LS_UNSUPPORTED, "--topology local: there are no constants of this machine's devices: expected a "
+                       "preset or a file; `lockstep sim` and `lockstep train --predict` predict steps on this machine");
     LS_TRY(ls_topo_load(a->topology, t));
     int64_t units = a->units;
     const int64_t each = ls_topo_devices(t) / t->level[t->nlevels - 1].count;
