@@ -167,6 +167,7 @@ claim 'a straggler twice' fails_with 64 '--slow 1:2,1:3: rank 1 is there twice' 
 on_nodes() { timeout -k 5 120 "$lockstep" sim llama.yaml --topology h100-8 "$@"; }
 claim 'a failure of links that no stage uses' fails_with 64 '--fail node:0: no message between stages uses these links' on_nodes --parallel.pp 2 --parallel.dp 8 --fail node:0@0-1
 claim 'nor those of a node that has one stage' fails_with 64 '--fail cluster:0: no message between stages uses these links' on_nodes --parallel.pp 4 --parallel.dp 1 --fail cluster:0@0-1
+claim 'nor those of a node without ranks' fails_with 64 '--fail cluster:3: no message between stages uses these links' on_nodes --parallel.pp 2 --parallel.dp 8 --fail cluster:3@0-1
 claim 'others do' has_line 'step ' on_nodes --parallel.pp 2 --parallel.dp 8 --fail cluster:1@0-1
 claim 'a failure of no unit' fails_with 78 'a failure of unit 8 of level 0' sim --parallel.pp 4 --fail all:8@0-1
 claim 'a flag of training' fails_with 64 'belongs to `lockstep train`' sim --dry-run
