@@ -38,6 +38,24 @@ claim 'without ZeRO, DeepSpeed copies all gradients to 32 bits' within bloom-006
 claim 'on 8 V100 an all_reduce of 8 MB still takes LL128' within nccl-lut-0147 12
 claim 'a label out-of-memory is right' within bloom-0146 0
 claim 'each low is at most predicted, and each high at least' test -z "$(awk -F, '/^[a-z].*-[0-9]+,/ && !($4 <= $3 && $3 <= $5)' score.txt)"
+cat >summary.py <<'PY'
+import csv, statistics, sys
+family = {r["id"]: r["family"] if r.get("family") else r["id"].rsplit("-", 1)[0] for r in csv.DictReader(open(sys.argv[1]))}
+of, shown = {"total": []}, {}
+for line in open("score.txt"):
+    cell, word = line.strip().split(","), line.split()
+    if len(cell) == 7 and cell[0] in family:
+        low, high, measured, error = map(float, cell[3:])
+        for f in (family[cell[0]], "total"): of.setdefault(f, []).append((abs(error), low <= measured <= high))
+    elif len(word) == 7 and word[1].isdigit(): shown[word[0]] = [float(w) for w in word[1:6]]
+assert shown.keys() == of.keys() and len(shown) > 10, (shown.keys(), of.keys())
+for f, rows in of.items():
+    errors = [e for e, _ in rows]
+    want = [len(rows), statistics.mean(errors), statistics.median(errors), max(errors), 100 * statistics.mean(c for _, c in rows)]
+    assert all(abs(a - b) <= .051 for a, b in zip(want, shown[f])), (f, want, shown[f])
+assert 0 < min(shown[f][4] for f in shown) < 100
+PY
+claim 'a line per family is mean, median, worst error and coverage of its rows, the last one of all' python3 summary.py "$rows"
 claim 'what is not predicted has a reason' grep -q "^not predicted: llama3-0008,job_interruptions_54_days: 'job_interruptions_54_days' is not predicted" score.txt
 claim 'each row is predicted or refused' test "$(grep -cE '^[a-z0-9-]+-[0-9]{4},|^not predicted: ' score.txt)" = "$(($(wc -l <"$rows") - 1))"
 claim 'the same twice, to the byte' cmp score.txt <(plan --score "$rows")
