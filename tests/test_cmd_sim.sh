@@ -75,8 +75,9 @@ by=.99 whole=4,4,4,4,4,4,4,4 claim 'with tp 2 halves in a V are taken, and are f
 # So with the keys of context parallelism, which attention alone exchanges, and with the tokens of experts, which the mlp does.
 by=1 whole=4,4,4,4,4,4,4,4 claim 'with cp 8 in a V the cut is not slower than whole layers' no_slower --parallel.cp 8 --pipeline.schedule zb-v
 by=.99 whole=8,8,8,8 claim 'with cp 4 halves are taken, and are faster' no_slower --parallel.cp 4
-experts=(--model.name moe --model.n_experts 8 --model.top_k 2 --parallel.ep 8)
-by=.96 whole=8,8,8,8 claim 'with ep 8, too' no_slower "${experts[@]}"
+experts=(--train.global_batch 64 --pipeline.schedule zb-h1 --model.name moe --model.n_experts 8 --model.top_k 4 --parallel.ep 8)
+by=.97 whole=2,2,2,0 claim 'with ep 8, too' no_slower "${experts[@]}" --model.d_ff 2048 --model.n_layer 6
+by=1 whole=2,5 claim 'with smaller experts the cut is not slower than whole layers' no_slower "${experts[@]}" --model.d_ff 1024 --model.n_layer 7 --parallel.pp 2
 claim 'every schedule runs' bash -c "for s in gpipe 1f1b interleaved zb-h1 zb-h2 zb-v dualpipe-v; do '$lockstep' sim llama.yaml -t flat.yaml -n 2 --parallel.pp 2 --model.n_layer 8 --pipeline.schedule \$s >out || exit 1; done"
 
 # --- the order of the axes, on two nodes that Ethernet joins: which links calls cross, as `topo place` has it for the same order
