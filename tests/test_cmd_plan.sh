@@ -84,6 +84,7 @@ claim 'a size of experts that are not there' fails_with 64 '--expert-ffn: llama3
 claim 'or of a token' fails_with 64 '--topk: llama3-8b has no experts' plan llama3-8b --topk 2
 claim 'the width of layers that are not there' fails_with 64 '--ffn: mixtral-8x7b has experts in every layer' plan mixtral-8x7b --ffn 64
 claim 'deepseek-v3 has some' has_line 'deepseek-v3: ' plan deepseek-v3 --ffn 64
+claim 'and keys of its own' fails_with 64 '--kv-heads: deepseek-v3 has latent attention' plan deepseek-v3 --kv-heads 16
 claim 'and heads of its own' fails_with 64 '--head-dim: deepseek-v3 has latent attention' plan deepseek-v3 --head-dim 64
 claim 'products that a device does not have' fails_with 78 'A100 SXM has no products of 8 bits that are faster than those of 16: expected --dtype bf16, or' plan llama3-8b --topology a100-8 --world 8 --dtype fp8
 claim 'of 4 bits' fails_with 78 'H100 SXM has no products of 4 bits that are faster than those of 8: expected --dtype bf16 or fp8, or' plan llama3-8b --topology h100-8 --world 8 --dtype fp4

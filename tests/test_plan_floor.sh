@@ -7,13 +7,6 @@
 floor=$source_dir/bench/plan-floor
 cd "$tmp" || exit 1
 
-# --- what needs no numpy
-claim '--help says what it prints' sh -c "'$floor' --help | grep -q 'held-out mean error of the planner'"
-mkdir none
-echo 'raise ImportError("none here")' >none/numpy.py
-claim 'without numpy it says what to install' fails_with 1 'numpy is missing: install it' env PYTHONPATH=none "$floor" absent.csv
-python3 -c 'import numpy' 2>/dev/null || { echo 'skipped: no numpy'; finish; }
-
 # --- made-up rows: `fit` stands in for the fit, and writes the residuals that rows have by their kind
 cat >make.py <<'PYTHON'
 import csv, itertools, math, random, sys
@@ -45,6 +38,19 @@ with open("terms.csv", "w") as f:
     f.write("id,fold,compute,recompute,tensor,exchange,bubble,hops,data,update,overhead\n")
     f.writelines(f"{i},{fold},1,0,0,0,0,0,0,0,0\n" for i, fold, v in points)
 PYTHON
+# --- what needs no numpy
+claim '--help says what it prints' sh -c "'$floor' --help | grep -q 'held-out mean error of the planner'"
+python3 make.py columns
+run() { "$floor" "$@"; }
+claim 'no such file' fails_with 1 'absent.csv: No such file' run absent.csv --fit ./fit
+claim 'no divisions' fails_with 1 '--divisions is 0: expected a number from 1 to 20' run rows.csv --fit ./fit --divisions 0
+cut -d, -f1-5 rows.csv >few.csv
+claim 'a column that is not there' fails_with 1 'expected rows with the column heads' run few.csv --fit ./fit
+mkdir none
+echo 'raise ImportError("none here")' >none/numpy.py
+claim 'without numpy it says what to install' fails_with 1 'numpy is missing: install it' env PYTHONPATH=none "$floor" rows.csv
+python3 -c 'import numpy' 2>/dev/null || { echo 'skipped: no numpy'; finish; }
+
 printf '#!/bin/sh\ncp points.csv "$3"; cp terms.csv "$5"\n' >fit
 chmod +x fit
 made() { python3 make.py "$1" && OPENBLAS_NUM_THREADS=1 timeout -k 5 200 "$floor" rows.csv --fit ./fit --family made --where; }
@@ -77,11 +83,6 @@ made twice >twice.txt
 claim 'the same rows, the same output' cmp once.txt twice.txt
 
 # --- bad input
-run() { "$floor" "$@"; }
-claim 'no such file' fails_with 1 'absent.csv: No such file' run absent.csv --fit ./fit
 claim 'no such family' fails_with 1 '--family none: 0 rows of steps are predicted, expected at least 10; there are made' run rows.csv --fit ./fit --family none
-claim 'no divisions' fails_with 1 '--divisions is 0: expected a number from 1 to 20' run rows.csv --fit ./fit --divisions 0
 claim 'no fit' fails_with 1 'build it with `make build`' run rows.csv --fit ./absent
-cut -d, -f1-5 rows.csv >few.csv
-claim 'a column that is not there' fails_with 1 'expected rows with the column heads' run few.csv --fit ./fit
 finish

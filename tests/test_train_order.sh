@@ -52,7 +52,7 @@ claim 'explain: where ranks are' prints '^  node 0      0 dp0 tp0  \|   1 dp1 tp
 explain 3d gpt2.yaml -n 4 --parallel.tp 2 --parallel.order tp-dp
 claim 'explain 3d: the order' prints 'along the axes of parallel.order, here tp-dp, of which'
 explain pp gpt2.yaml -n 4 --parallel.pp 2 --parallel.order dp-pp
-claim 'explain pp: the first ranks of stages are neighbours' test "$(sed -nE 's/^ +([0-9]+) +[0-9,]+ +[0-9,]+ +[0-9]+$/\1/p' out | tr '\n' ' ')" = '0 1 '
+claim 'explain pp: the first ranks of stages are neighbours' test "$(sed -nE 's/^ +([0-9]+) +[0-9,]+ +[0-9,]+ +[0-9,]+$/\1/p' out | tr '\n' ' ')" = '0 1 '
 
 # --- checkpoints know no order
 run whole -n 4 --parallel.tp 2

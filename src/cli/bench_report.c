@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/median.h"
 #include "cli/bench.h"
 #include "lockstep/lockstep.h"
 
@@ -144,15 +145,9 @@ static void json_times(ls_text *t, const double *v, int n)
 
 typedef struct spread { double min, max, avg, p50, p95, p99, stdev, cv; } spread;
 
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 double ls_bench_median(double *v, int n)
 {
-    qsort(v, (size_t)n, sizeof *v, by_value);
+    ls_sort_values(v, (size_t)n);
     return v[n / 2];
 }
 
@@ -170,7 +165,7 @@ static spread spread_of(const ls_bench_iters *x)
     double *v = n > 0 ? malloc((size_t)n * sizeof *v) : NULL;
     if (!v) return s;
     memcpy(v, x->each + x->skip, (size_t)n * sizeof *v);
-    qsort(v, (size_t)n, sizeof *v, by_value);
+    ls_sort_values(v, (size_t)n);
     for (int i = 0; i < n; i++) s.avg += v[i] / n;
     for (int i = 0; i < n; i++) s.stdev += (v[i] - s.avg) * (v[i] - s.avg) / n;
     s.stdev = sqrt(s.stdev);

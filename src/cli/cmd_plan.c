@@ -111,6 +111,7 @@ static ls_status check_sizes(const options *o, const ls_llm *m)
         { o->sizes.topk, m->experts > 0, "topk", "no experts", "add --experts, or leave it out" },
         { o->sizes.expert_ffn, m->experts > 0, "expert-ffn", "no experts", "add --experts, or leave it out" },
         { o->sizes.ffn, !all, "ffn", "experts in every layer", "--expert-ffn is their width" },
+        { o->sizes.kv_heads, m->kv_rank == 0, "kv-heads", "latent attention, which all heads share", "leave it out" },
         { o->sizes.head_dim, m->kv_rank == 0, "head-dim", "latent attention, with sizes of its own", "leave it out" },
     };
     for (size_t i = 0; i < sizeof size / sizeof *size; i++)

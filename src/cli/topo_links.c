@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/env.h"
+#include "base/median.h"
 #include "lockstep/group.h"
 
 #define WARM      10
@@ -118,12 +119,6 @@ void ls_links_free(ls_links *l)
 
 /* --- what stands out ----------------------------------------------------------------------------------------- */
 
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Of two middle ones the lower one: of two directions alone none is slow, but they may be asymmetric. */
 static double median(const ls_links *l, const double *v)
 {
@@ -132,7 +127,7 @@ static double median(const ls_links *l, const double *v)
     for (int i = 0; all && i < l->size * l->size; i++)
         if (i / l->size != i % l->size) all[n++] = v[i];
     if (n > 0) {
-        qsort(all, n, sizeof *all, by_value);
+        ls_sort_values(all, n);
         m = all[(n - 1) / 2];
     }
     free(all);

@@ -38,7 +38,7 @@ static ls_status check_experts(const ls_lm_config *s)
             return ls_fail(LS_BAD_CONFIG, "model.%s is %lld; expected %lld to %lld%s", size[i].key,
                            (long long)size[i].value, (long long)size[i].least, (long long)size[i].most,
                            i == 1   ? ", and not above model.n_experts"
-                           : i == 4 ? ", so that one layer has experts at least; model llama has none"
+                           : i == 4 ? ", so that at least one layer has experts; model.name llama is a model without"
                                     : "");
     const struct {
         const char *key;

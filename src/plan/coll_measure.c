@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/env.h"
+#include "base/median.h"
 #include "coll/cost.h"
 #include "lockstep/group.h"
 #include "net/world.h"
@@ -15,15 +16,16 @@
 enum { NO_CALL, CALL };
 #define BATCHES    7
 #define MOST_BYTES ((size_t)16 << 20)  /* of a vector: a longer one takes in proportion */
-#define ALL_BYTES  ((size_t)256 << 20) /* of all ranks' vectors */
+#define ALL_BYTES  ((size_t)128 << 20) /* of all ranks' vectors */
 #define OTHERS     ((size_t)4 << 20)   /* that a core reads between two calls: more than its own caches have */
 #define SHORT      ((size_t)32 << 10)  /* calls of so many bytes follow one another within microseconds */
 #define LINE       64
 #define MOMENT_NS  2000000u
 #define MOMENTS    500
+#define MASK_WORDS 128 /* 8,192 CPUs */
+#define MOST_RANKS 64  /* threads of one process */
 
 typedef struct job {
-    const ls_train_config *c;
     const ls_step_lists *l;
     ls_measured_colls *out;
     double cores;
@@ -133,29 +135,27 @@ static ls_status time_batch(caller *k, const ls_measured_coll *x, int way, doubl
     return LS_OK;
 }
 
-static int by_value(const void *a, const void *b)
+/* Rank 0's clock decides for all. */
+static ls_status is_time(const caller *k, int32_t *is)
 {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
+    *is = ls_env_get()->mono_ns() < k->j->until_ns;
+    return ls_broadcast(ls_world_group(k->w), is, 1, LS_I32, 0);
 }
 
-static double median(double v[BATCHES])
-{
-    qsort(v, BATCHES, sizeof *v, by_value);
-    return v[BATCHES / 2];
-}
-
-static ls_status time_coll(caller *k, const ls_measured_coll *x, double *seconds)
+/* *in_time: false if there was no time for all batches, and nothing is known. */
+static ls_status time_coll(caller *k, const ls_measured_coll *x, double *seconds, int32_t *in_time)
 {
     double took[BATCHES], with, without;
     LS_TRY(time_batch(k, x, CALL, &with)); /* the first calls find nothing in caches */
     for (int i = 0; i < BATCHES; i++) { /* what disturbs the machine for longer is in both, and taken off */
+        LS_TRY(is_time(k, in_time));
+        if (!*in_time) return LS_OK;
         LS_TRY(time_batch(k, x, NO_CALL, &without));
         LS_TRY(time_batch(k, x, CALL, &with));
         took[i] = with - without;
     }
     const double more = x->bytes / (double)measured_bytes(k->j, x);
-    *seconds = fmax(0, median(took)) * fmax(1, more);
+    *seconds = fmax(0, ls_median(took, BATCHES)) * fmax(1, more);
     return LS_OK;
 }
 
@@ -181,14 +181,21 @@ static ls_status await_cores(const job *j, ls_world *w)
     return LS_OK;
 }
 
-/* On cores of its own, where there are as many; a launcher has bound this process to those of its rank. */
+/* On cores of its own, where there are as many. A launcher has bound this process to those of rank 0, and the other
+ * ranks have those that follow. If it fails, being unbound is only slower. */
 static void stay_apart(const job *j, int rank)
 {
-    const int each = (int)j->cores / j->l->ranks;
-    uint64_t any[16];
-    memset(any, 0xff, sizeof any);
+    const ls_env *env = ls_env_get();
+    const int cores = (int)j->cores, each = cores / j->l->ranks;
+    uint64_t mask[MASK_WORDS];
     if (each < 1) return;
-    (void)ls_env_get()->bind_cpus(any, (int)(sizeof any / sizeof *any));
+    const int n = env->cpu_mask(mask, MASK_WORDS);
+    if (n > 0 && n < cores) {
+        int first = 0;
+        while (!(mask[first / 64] >> first % 64 & 1u)) first++;
+        for (int cpu = first; cpu < first + cores && cpu < 64 * MASK_WORDS; cpu++) mask[cpu / 64] |= 1ull << cpu % 64;
+        (void)env->bind_cpus(mask, MASK_WORDS);
+    }
     (void)ls_cores_stay_on(rank * each, each);
 }
 
@@ -200,20 +207,20 @@ static ls_status split(caller *k, const ls_measured_coll *x)
     return ls_group_split(ls_world_group(k->w), in ? first : -1, &k->g);
 }
 
-/* Rank 0 says whether there is time for another one. */
 static ls_status time_all(caller *k)
 {
     const ls_measured_colls *m = k->j->out;
     const bool first = ls_world_rank(k->w) == 0;
     for (int i = 0; i < m->n; i++) {
-        int32_t more = ls_env_get()->mono_ns() < k->j->until_ns;
+        int32_t in_time;
         double seconds = 0;
-        LS_TRY(ls_broadcast(ls_world_group(k->w), &more, 1, LS_I32, 0));
-        if (!more) return LS_OK;
+        LS_TRY(is_time(k, &in_time));
+        if (!in_time) return LS_OK;
         LS_TRY(split(k, &m->of[i]));
-        const ls_status st = time_coll(k, &m->of[i], &seconds);
+        const ls_status st = time_coll(k, &m->of[i], &seconds, &in_time);
         ls_group_destroy(k->g);
         LS_TRY(st);
+        if (!in_time) return LS_OK;
         if (!first) continue;
         m->of[i].seconds = seconds;
         k->j->timed = i + 1;
@@ -253,14 +260,15 @@ ls_status ls_colls_measure(const ls_train_config *c, const ls_step_lists *l, dou
     const ls_memory_plan none = { 0 };
     const uint64_t from = ls_env_get()->mono_ns();
     *out = (ls_measured_colls){ .part = l->ranks > cores ? cores / l->ranks : 1 };
-    if (ls_level_within(c->comm.transport) != LS_LEVEL_MEMORY || l->ranks < 2) return LS_OK;
+    if (ls_level_within(c->comm.transport) != LS_LEVEL_MEMORY || strcmp(c->comm.backend, "sched") != 0) return LS_OK;
+    if (l->ranks < 2 || l->ranks > MOST_RANKS) return LS_OK;
     LS_TRY(collect(l, out));
     if (out->n == 0) return LS_OK;
-    job j = { .c = c, .l = l, .out = out, .cores = cores, .until_ns = from + (uint64_t)(1e9 * long_s),
+    job j = { .l = l, .out = out, .cores = cores, .until_ns = from + (uint64_t)(1e9 * long_s),
               .most = longest(out, l->ranks) };
     ls_world_opts o = ls_train_world_opts(c, &none);
     o.progress = LS_PROGRESS_INLINE;
-    o.arena_bytes = 2 * j.most + ((size_t)4 << 20);
+    o.arena_bytes = 4 * j.most + ((size_t)4 << 20); /* an algorithm that was asked for may copy both vectors */
     const ls_status st = ls_world_threads(l->ranks, &o, time_rank, &j);
     out->n = j.timed;
     out->seconds = 1e-9 * (double)(ls_env_get()->mono_ns() - from);

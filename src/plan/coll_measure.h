@@ -23,9 +23,10 @@ typedef struct ls_measured_colls {
     double seconds; /* that measuring took */
 } ls_measured_colls;
 
-/* Of the lists' ranks, all on this machine, which has so many cores. Only those in shared memory: with another
- * transport there are none. After long_s seconds no further one is measured. To be freed also after a failure.
- * LS_NO_MEMORY, and the failures of a world of threads. */
+/* Times the collectives of these lists, whose ranks are all on this machine with its `cores`. There are none with
+ * another transport than shared memory, another backend than sched, one rank, or more than 64. Those that are not
+ * finished after long_s seconds are left out. To be freed also after a failure. LS_NO_MEMORY, and the failures of a
+ * world of threads. */
 ls_status ls_colls_measure(const ls_train_config *c, const ls_step_lists *l, double cores, double long_s,
                            ls_measured_colls *out);
 void ls_colls_free(ls_measured_colls *m);

@@ -50,7 +50,7 @@ const ls_device_sheet *ls_device_sheet_find(const char *gpu);
     X(GAP, 50, 1., "microseconds that a device idles between the kernels of a layer's forward")                           \
     X(UNFUSED, 2, .7, "times that traffic of layers with experts, before releases of June 2026")            \
     X(CALL, 40, .8, "microseconds that a processor needs to launch a collective of tp")                     \
-    X(UNALIGNED, 1.5, .5, "times as long as a product takes whose vocabulary is a multiple of 8")
+    X(UNALIGNED, 1.5, .5, "times that the logits take longer if no multiple of 8 is their number")
 
 typedef enum ls_constant {
 #define X(name, prior, sd, meaning) LS_K_##name,

@@ -31,7 +31,7 @@ typedef struct exact {
 typedef struct check {
     const char *folder;
     int size, pp;
-    size_t steps, steady;
+    size_t steps, typical; /* of the run; those whose median was taken */
     double predicted[TIMES], measured[TIMES], optimizer; /* optimizer: of compute, predicted */
     bool split;     /* measured: exposed communication and bubble apart; else both are in exposed */
     exact *term;    /* owned */
@@ -157,19 +157,19 @@ static ls_status measure_times(const check *x, const json_t *comm, const ls_run_
                                bool *split)
 {
     double *busy = NULL, waits = 0, stages = 0;
-    const double undisturbed = k->disturbed > 0 ? 1 / k->disturbed : 1;
-    out[STEP] = k->typical_s;
-    out[DATA] = fmin(out[STEP], k->data_s * undisturbed);
+    const double of_mean = k->typical.mean_s > 0 ? k->typical.median_s / k->typical.mean_s : 1;
+    out[STEP] = k->typical.median_s;
+    out[DATA] = fmin(out[STEP], k->typical.data_s * of_mean);
     if (x->size > 1) LS_TRY(ls_run_busy_read(x->folder, x->size, &busy));
     if (!busy) { /* one rank, or a run of too few steps */
-        out[EXPOSED] = k->exposed_s * undisturbed;
+        out[EXPOSED] = k->typical.exposed_s * of_mean;
         out[COMPUTE] = fmax(0, out[STEP] - out[EXPOSED] - out[DATA]);
         return LS_OK;
     }
     out[COMPUTE] = out[DATA] = 0;
     for (int r = 0; r < x->size; r++) {
-        out[COMPUTE] += undisturbed * busy[LS_BUSY_COMPUTE * x->size + r] / x->size;
-        out[DATA] += undisturbed * busy[LS_BUSY_INPUT * x->size + r] / x->size;
+        out[COMPUTE] += of_mean * busy[LS_BUSY_COMPUTE * x->size + r] / x->size;
+        out[DATA] += of_mean * busy[LS_BUSY_INPUT * x->size + r] / x->size;
     }
     free(busy);
     size_t i;
@@ -220,7 +220,7 @@ static ls_status read_all(const char *path, const json_t *j, const json_t *comm,
     x->size = (int)size;
     x->pp = (int)pp;
     x->steps = k.steps;
-    x->steady = k.steady;
+    x->typical = k.typical.steps;
     LS_TRY(read_times(path, j, x));
     LS_TRY(measure_times(x, comm, &k, x->measured, &x->split));
     return read_ranks(path, j, comm, cpath, x);
@@ -300,8 +300,8 @@ static void add_exact(const check *x, ls_text *out)
 static void add_text(const check *x, ls_text *out)
 {
     char a[32], b[32];
-    ls_text_add(out, "%s: %d rank%s; measured: a typical one of %zu steps of %zu\n\n", x->folder, x->size, x->size == 1 ? "" : "s",
-                x->steady, x->steps);
+    ls_text_add(out, "%s: %d rank%s; measured: the median of %zu steps of %zu\n\n", x->folder, x->size, x->size == 1 ? "" : "s",
+                x->typical, x->steps);
     ls_text_add(out, "%-24s %16s %16s %11s\n", "per step", "predicted", "measured", "error");
     for (int i = 0; i < TIMES; i++) {
         if (!shown(x, i)) continue;
@@ -324,7 +324,7 @@ static void add_json(const check *x, ls_text *out)
     const exact *wrong = first_wrong(x);
     ls_text_add(out, "{\"run\": ");
     ls_json_string(out, x->folder);
-    ls_text_add(out, ", \"world_size\": %d, \"steps\": %zu, \"steady_steps\": %zu,\n \"time\": {", x->size, x->steps, x->steady);
+    ls_text_add(out, ", \"world_size\": %d, \"steps\": %zu, \"steady_steps\": %zu,\n \"time\": {", x->size, x->steps, x->typical);
     for (int i = 0; i < TIMES; i++) {
         ls_text_add(out, "%s\"%s\": {", i ? ",\n  " : "\n  ", time_key[i]);
         ls_json_field(out, "predicted_s", x->predicted[i]);

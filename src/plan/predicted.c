@@ -90,9 +90,11 @@ void ls_here_free(ls_here *h)
     ls_colls_free(&h->colls);
 }
 
-ls_status ls_here_time_colls(ls_here *h, const ls_train_config *c, const ls_step_lists *l)
+void ls_here_time_colls(ls_here *h, const ls_train_config *c, const ls_step_lists *l)
 {
-    return h->local == h->ranks ? ls_colls_measure(c, l, h->cores, COLLS_LONG_S, &h->colls) : LS_OK;
+    if (h->local < h->ranks || ls_colls_measure(c, l, h->cores, COLLS_LONG_S, &h->colls) == LS_OK) return;
+    ls_log(LS_LOG_INFO, "collectives take what links take: %s", ls_last_error());
+    ls_colls_free(&h->colls);
 }
 
 static double jitter_of(const ls_here *h)
@@ -123,6 +125,9 @@ void ls_here_text(const ls_here *h, ls_text *out)
     ls_text_add(out, "operations timed %sin %d steps of %d micro-batch%s in %.2f s on %d thread%s; links: %s",
                 h->mirrored ? "" : "on one rank with the whole model, ", m->steps, m->micro_batches, m->micro_batches == 1 ? "" : "es", m->seconds, m->threads,
                 m->threads == 1 ? "" : "s", h->cost_from);
+    if (h->colls.n > 0)
+        ls_text_add(out, "; %d collective%s timed with all ranks in %.2f s", h->colls.n, h->colls.n == 1 ? "" : "s",
+                    h->colls.seconds);
     if (h->shared)
         ls_text_add(out, "; %d ranks share %g core%s: each wait in a collective takes %.1f us of a core, each message %.1f us",
                     h->local, h->cores, h->cores == 1 ? "" : "s", 1e6 * h->waits.coll_s, 1e6 * h->waits.message_s);
@@ -130,8 +135,8 @@ void ls_here_text(const ls_here *h, ls_text *out)
 
 /* --- the prediction -------------------------------------------------------------------------------------- */
 
-/* Stages have equally many ranks. Where they share cores, one that is ready and has none waits, as for the others: so a
- * run counts it, too, but for the slices of time in which ranks take turns. */
+/* Stages have equally many ranks. A rank that is ready and has no core, since others have them, is counted as waiting
+ * for the others. In a run it is, too: it most often loses its core while it waits. */
 static void sum_up(const ls_step_result *r, int stages, bool shared, ls_predicted_time *out)
 {
     const double tail = ls_step_tail_s(r->stage, stages);
@@ -158,7 +163,7 @@ static ls_status simulate(const ls_train_config *c, ls_predicted *p)
     LS_TRY(ls_algo_parse(c->comm.algo ? c->comm.algo : "", algo));
     ls_step_result *r = calloc(1, sizeof *r);
     ls_status st = r ? ls_step_lists_create(c, p->here.ranks, &rates, &l) : ls_fail(LS_NO_MEMORY, "a simulation");
-    if (st == LS_OK) st = ls_here_time_colls(&p->here, c, &l);
+    if (st == LS_OK) ls_here_time_colls(&p->here, c, &l);
     if (st == LS_OK) st = ls_step_simulate(&l, &s, r);
     if (st == LS_OK) sum_up(r, l.stages, p->here.shared, &p->time);
     ls_step_lists_free(&l);

@@ -40,8 +40,9 @@ typedef struct ls_here {
  * To be freed also after a failure. */
 ls_status ls_here_make(const ls_train_config *c, int ranks, int local, ls_here *out);
 void ls_here_free(ls_here *h);
-/* Times the collectives of a step of all its ranks. None, if there are several nodes. */
-ls_status ls_here_time_colls(ls_here *h, const ls_train_config *c, const ls_step_lists *l);
+/* Times the collectives of a step with all its ranks. If there are several nodes, or if it fails, there are none: they
+ * take what links take. */
+void ls_here_time_colls(ls_here *h, const ls_train_config *c, const ls_step_lists *l);
 /* What a simulation takes from it: the links, the cores that ranks share and what waiting costs then, and how much
  * operations vary. */
 void ls_here_options(const ls_here *h, ls_step_sim_opts *o);

@@ -88,8 +88,8 @@ ls_status ls_row_run(const ls_row *r, ls_run *o)
     /* Rows measured after BLOOM's nodes were mended state that they are 1 to 5 % faster than earlier ones. */
     if (o->whole_sums && !ls_row_notes(r, "after the node PCIe/NUMA fix")) o->slowdown = .03;
     /* vTrain's single node: its rows state full recomputation, with which the products that a hidden size of 2048 has
-     * more than 1024 would run at 91 % of the device's peak. Its vocabulary of 50257 is padded only where tp divides
-     * it. */
+     * more than 1024 would run at 91 % of the device's peak. Its vocabulary of 50257 is padded only with tp of 2
+     * and more. */
     const bool node = strcmp(r->family, "vtrain-single") == 0;
     if (node) o->kept = LS_KEEP_ALL;
     o->unaligned = node && o->t == 1 && o->m.vocab % 8 != 0;

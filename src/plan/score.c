@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/median.h"
 #include "plan/row_run.h"
 #include "plan/score.h"
 
@@ -12,19 +13,6 @@ typedef struct scored {
     double part;                              /* of the peak, measured; 0: no step */
     bool ok;
 } scored;
-
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *v, int n)
-{
-    if (n == 0) return 0;
-    qsort(v, (size_t)n, sizeof *v, by_value);
-    return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
-}
 
 static double percent(double predicted, double measured)
 {
@@ -61,7 +49,7 @@ static void null_model(scored *s, int n, double *room)
         int c = 0;
         for (int j = 0; j < n; j++)
             if (alike(&s[i], &s[j])) room[c++] = s[j].part > 0 ? s[j].part : s[j].row->value;
-        const double mid = median(room, c);
+        const double mid = ls_median(room, (size_t)c);
         double value = mid;
         if (s[i].part > 0) {
             ls_run run;
@@ -86,7 +74,7 @@ static void family(const scored *s, int n, const char *name, double *room, ls_te
         covered += s[i].row->value >= s[i].low && s[i].row->value <= s[i].high;
     }
     if (c == 0) return;
-    ls_text_add(out, "%-20s %5d %8.2f %8.2f %8.2f %9.1f %8.2f\n", name ? name : "total", c, sum / c, median(room, c),
+    ls_text_add(out, "%-20s %5d %8.2f %8.2f %8.2f %9.1f %8.2f\n", name ? name : "total", c, sum / c, ls_median(room, (size_t)c),
                 worst,
                 100.0 * covered / c, null / c);
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/env.h"
+#include "base/median.h"
 #include "lockstep/group.h"
 
 /* --- caches ------------------------------------------------------------------------------------------------- */
@@ -34,12 +35,6 @@ static double time_read(const char *p, size_t n, uint64_t *sum)
     return 1e-9 * (double)(ls_env_get()->mono_ns() - from);
 }
 
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static ls_status measure_refill(ls_wait_cost *out)
 {
     char *block = aligned_alloc(64, size_of(LS_WAIT_SIZES - 1)), *others = aligned_alloc(64, OTHERS);
@@ -58,8 +53,7 @@ static ls_status measure_refill(ls_wait_cost *out)
             const double far = time_read(block, size_of(i), &sum);
             lost[k] = fmax(0, far - time_read(block, size_of(i), &sum));
         }
-        qsort(lost, ROUNDS, sizeof *lost, by_value);
-        out->refill_s[i] = lost[ROUNDS / 2];
+        out->refill_s[i] = ls_median(lost, ROUNDS);
         if (i > 0) out->refill_s[i] = fmax(out->refill_s[i], out->refill_s[i - 1]);
     }
     block[0] = (char)sum; /* so that it is read */
@@ -124,10 +118,9 @@ static ls_status measure_waits(int ranks, double cores, ls_wait_cost *out)
     const ls_world_opts o = { .transport = "shm", .arena_bytes = (size_t)4 << 20 };
     oversubscribed c;
     LS_TRY(ls_world_threads(n, &o, time_rank, &c));
-    for (int way = 0; way < WAYS; way++) qsort(c.s[way], BATCHES, sizeof *c.s[way], by_value);
-    const double part = n > cores ? cores / n : 1, alone = c.s[NO_CALL][BATCHES / 2];
-    out->coll_s = part * fmax(0, c.s[COLL][BATCHES / 2] - alone);
-    out->message_s = part * fmax(0, c.s[MESSAGE][BATCHES / 2] - alone);
+    const double part = n > cores ? cores / n : 1, alone = ls_median(c.s[NO_CALL], BATCHES);
+    out->coll_s = part * fmax(0, ls_median(c.s[COLL], BATCHES) - alone);
+    out->message_s = part * fmax(0, ls_median(c.s[MESSAGE], BATCHES) - alone);
     return LS_OK;
 }
 

@@ -65,7 +65,7 @@ static void add_pipe(rows *t, int side, const ls_explain_pipe *p)
 {
     if (p->ranks == 0) return;
     add(t, "bubble", side, "%.1f %%", 100 * p->bubble);
-    add(t, "micro-batches alive", side, "%d", p->alive[0]);
+    add(t, "micro-batches alive, first stage", side, "%d", p->alive[0]);
 }
 
 static void add_memory(rows *t, int side, const ls_explain_layout *l)

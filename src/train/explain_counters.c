@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/median.h"
 #include "train/explain_run.h"
 #include "train/metrics_file.h"
 #include "train/straggler.h"
@@ -85,27 +86,29 @@ static void find_steady(reading *r, ls_run_counters *out)
     }
 }
 
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* Of the steps that find_steady has found: r's steps are in the order of their bytes. */
+/* r's steps may be in any order. */
 static ls_status find_typical(const reading *r, ls_run_counters *out)
 {
     int64_t begun = INT64_MAX;
-    double sum = 0, *v = malloc(out->steady * sizeof *v);
-    size_t n = 0;
-    if (!v) return ls_fail(LS_NO_MEMORY, "the times of %zu steps", out->steady);
+    double *v = malloc(r->n * sizeof *v);
+    ls_typical_step t = { 0 };
+    const bool steady = 2 * out->steady >= r->n;
+    if (!v) return ls_fail(LS_NO_MEMORY, "the times of %zu steps", r->n);
     for (size_t i = 0; i < r->n; i++) begun = r->item[i].step < begun ? r->item[i].step : begun;
-    for (int all = 0; all < 2 && n == 0; all++)
-        for (size_t i = 0; i < r->n; i++)
-            if (r->item[i].bytes == out->bytes && (all || r->item[i].step >= begun + LS_COMM_STEADY))
-                sum += v[n++] = r->item[i].seconds;
-    qsort(v, n, sizeof *v, by_value);
-    out->typical_s = n % 2 ? v[n / 2] : 0.5 * (v[n / 2 - 1] + v[n / 2]);
-    out->disturbed = out->typical_s > 0 ? sum / (double)n / out->typical_s : 1;
+    for (int all = 0; all < 2 && t.steps == 0; all++)
+        for (size_t i = 0; i < r->n; i++) {
+            const counted *x = &r->item[i];
+            if ((steady && x->bytes != out->bytes) || (!all && x->step < begun + LS_COMM_STEADY)) continue;
+            v[t.steps++] = x->seconds;
+            t.mean_s += x->seconds;
+            t.exposed_s += x->exposed_s;
+            t.data_s += x->data_s;
+        }
+    t.mean_s /= (double)t.steps;
+    t.exposed_s /= (double)t.steps;
+    t.data_s /= (double)t.steps;
+    t.median_s = ls_median(v, t.steps);
+    out->typical = t;
     free(v);
     return LS_OK;
 }

@@ -73,7 +73,7 @@ void ls_explain_pipe_free(ls_explain_pipe *p)
     *p = (ls_explain_pipe){ 0 };
 }
 
-/* Operations of a micro-batch: of a rank's stages, or of one stage alone. */
+/* Operations of a micro-batch in one stage. */
 static double cost_of(const ls_explain_pipe *p, int stage)
 {
     return p->cost[stage] + p->cost[p->stages + stage] + p->cost[2 * p->stages + stage];

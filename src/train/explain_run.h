@@ -17,6 +17,14 @@
 
 /* --- explain_counters.c ------------------------------------------------------------------------------------------- */
 
+/* Steps after the first LS_COMM_STEADY, which touch memory for the first time; all steps of a shorter run. Steady ones
+ * alone, if at least half of them are: where ranks divide experts, bytes differ from step to step. */
+typedef struct ls_typical_step {
+    size_t steps;
+    double median_s;       /* what disturbs some of the steps does not change it */
+    double mean_s, exposed_s, data_s; /* means */
+} ls_typical_step;
+
 /* What rank 0 counted in the steps of a run. */
 typedef struct ls_run_counters {
     int world_size;        /* ranks of its last steps, which are the ones that count here; 0: the run does not say */
@@ -24,9 +32,7 @@ typedef struct ls_run_counters {
     int64_t first, last;   /* the first and the last of the steady ones */
     uint64_t bytes;        /* comm/bytes of a steady step; where ranks divide experts, of some step */
     double seconds, exposed_s, hidden_s, data_s; /* means of steady steps */
-    double typical_s;      /* the median of those after the run's first LS_COMM_STEADY, if there are any: what
-                            * disturbs some steps does not count. The mean of the same steps is */
-    double disturbed;      /* so many times that */
+    ls_typical_step typical;
 } ls_run_counters;
 
 /* FOLDER/metrics.jsonl. LS_BAD_FILE: there is none, or it has no step without an evaluation. */

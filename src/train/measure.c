@@ -9,6 +9,7 @@
 #include "base/context.h"
 #include "base/env.h"
 #include "base/log.h"
+#include "base/median.h"
 #include "base/team.h"
 #include "train/trainer.h"
 
@@ -19,8 +20,8 @@
 #define MOST_STEPS  25
 #define ENOUGH_NS   500000000u /* of steps that are timed, */
 #define FEW_STEPS   3          /* and of so many long steps */
-#define BARE_NS     250000000u /* of steps that no one listens to, */
-#define MOST_BARE   200        /* which are none, if not FEW_STEPS are as quick as that */
+#define BARE_NS     250000000u /* of steps that no one listens to; there are none if FEW_STEPS take longer than that */
+#define MOST_BARE   200
 #define LONG_NS     1500000000u
 #define SMALL_RATE  1e-20      /* of mirrors whose gradients are wrong, which would drive parameters to denormals */
 #define MOST_MIRRORS 64        /* at the same time */
@@ -343,18 +344,11 @@ static ls_status run_alone(const ls_train_config *c, listener *x, int threads)
 
 /* --- over the steps --------------------------------------------------------------------------------------------- */
 
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double median(const double *v, int n)
 {
     double sorted[MOST_BARE];
     memcpy(sorted, v, (size_t)n * sizeof *v);
-    qsort(sorted, (size_t)n, sizeof *sorted, by_value);
-    return n % 2 ? sorted[n / 2] : 0.5 * (sorted[n / 2 - 1] + sorted[n / 2]);
+    return ls_median(sorted, (size_t)n);
 }
 
 /* Without the least and the greatest: a step of a run takes what its operations take on average. */
@@ -386,7 +380,7 @@ static double spread(const double *v, int n)
     double sorted[MOST_STEPS];
     if (n < 4) return 0;
     memcpy(sorted, v, (size_t)n * sizeof *v);
-    qsort(sorted, (size_t)n, sizeof *sorted, by_value);
+    ls_sort_values(sorted, (size_t)n);
     return (sorted[n - 1 - n / 4] - sorted[n / 4]) / 1.349;
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/env.h"
+#include "base/median.h"
 #include "coll/cost.h"
 #include "net/world.h"
 #include "parallel/strategy.h"
@@ -47,16 +48,10 @@ ls_status ls_tune_check(const ls_train_config *c, int world_size)
 
 /* --- the cost of all_reduce -------------------------------------------------------------------------- */
 
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Sorts v[n]; of an even number the upper one of the two in the middle. */
 static double median(double *v, int64_t n)
 {
-    qsort(v, (size_t)n, sizeof *v, by_value);
+    ls_sort_values(v, (size_t)n);
     return v[n / 2];
 }
 
@@ -224,7 +219,7 @@ typedef struct gradient { double ready_ns; size_t nbytes; int index; } gradient;
 static int by_ready(const void *a, const void *b)
 {
     const gradient *x = a, *y = b;
-    const int order = by_value(&x->ready_ns, &y->ready_ns);
+    const int order = (x->ready_ns > y->ready_ns) - (x->ready_ns < y->ready_ns);
     return order ? order : y->index - x->index;
 }
 
