@@ -20,8 +20,8 @@ enum { NO_CALL, CALL };
 #define OTHERS     ((size_t)4 << 20)   /* that a core reads between two calls: more than its own caches have */
 #define SHORT      ((size_t)32 << 10)  /* calls of so many bytes follow one another within microseconds */
 #define LINE       64
-#define MOMENT_NS  2000000u
-#define MOMENTS    500
+#define MOMENT_NS  20000000u /* longer than a slice of time, in which a core that is shared does nothing else */
+#define MOMENTS    100
 #define MASK_WORDS 128 /* 8,192 CPUs */
 #define MOST_RANKS 64  /* threads of one process */
 
