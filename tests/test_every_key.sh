@@ -124,7 +124,7 @@ differ last moe.drop moe '--moe.capacity_factor 0.5' '--moe.capacity_factor 0.5 
 refuse moe.drop moe '--moe.drop probability' 78 'moe.drop belongs to moe.capacity_factor above 0'
 refuse model.d_ff moe '--model.d_expert 12 --model.d_ff 16' 78 'model.d_ff belongs to layers without experts'
 differ last model.d_ff moe '--model.d_expert 12 --model.first_dense 0' '--model.d_expert 0 --model.d_ff 24'
-refuse model.first_dense moe '--model.first_dense 1' 78 'model.first_dense is 1; expected 0 to 0, so that one layer has experts'
+refuse model.first_dense moe '--model.first_dense 1' 78 'model.first_dense is 1; expected 0 to 0, so that at least one layer has experts'
 differ last moe.aux_loss moe '' '--moe.aux_loss 0.5'
 differ last moe.z_loss moe '' '--moe.z_loss 0.5'
 differ last moe.bias_rate moe '' '--moe.bias_rate 0.01'
