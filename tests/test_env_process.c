@@ -111,6 +111,43 @@ static void tells_how_a_child_ended(void **state)
     env->close_fd(pidfd);
 }
 
+static int own = 1;
+static void count_up(void *arg)
+{
+    own++;
+    *(int *)arg = own;
+}
+static void wait_for_a_signal(void *arg)
+{
+    *(int *)arg = getppid();
+    for (uint64_t until = in_s(20); env->mono_ns() < until;) nap();
+}
+static void never(int sig) { (void)sig; }
+
+static void a_copy_has_memory_of_its_own_and_no_handlers(void **state)
+{
+    (void)state;
+    int code, fd = env->memfd("told", 4096);
+    int *told = env->map_shared(fd, 4096, false);
+    assert_non_null(told);
+    env->close_fd(fd);
+    int pid = env->fork(count_up, told);
+    assert_true(pid > 0);
+    assert_int_equal(state_soon(pid, LS_CHILD_RUNNING, &code), LS_CHILD_EXITED);
+    assert_int_equal(code, 0);
+    assert_true(own == 1 && *told == 2);
+
+    void (*before)(int) = signal(SIGTERM, never);
+    pid = env->fork(wait_for_a_signal, told);
+    for (uint64_t until = in_s(10); *(volatile int *)told != (int)getpid() && env->mono_ns() < until;) nap();
+    assert_int_equal(*told, getpid());
+    assert_int_equal(env->kill(pid, SIGTERM), 0);
+    assert_int_equal(state_soon(pid, LS_CHILD_RUNNING, &code), LS_CHILD_SIGNALED);
+    assert_int_equal(code, SIGTERM);
+    (void)signal(SIGTERM, before);
+    env->unmap(told, 4096);
+}
+
 static void kill_refuses_everyone(void **state)
 {
     (void)state;
@@ -262,6 +299,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_program_that_cannot_start_says_why_and_leaves_no_child),
         cmocka_unit_test(tells_how_a_child_ended),
+        cmocka_unit_test(a_copy_has_memory_of_its_own_and_no_handlers),
         cmocka_unit_test(kill_refuses_everyone),
         cmocka_unit_test(a_child_gets_environment_descriptors_and_cpus_as_given),
         cmocka_unit_test(both_streams_may_change_places),

@@ -177,6 +177,9 @@ typedef struct ls_env {
     int (*thread_start)(void (*fn)(void *), void *arg, void **handle);
     void (*thread_join)(void *handle);
     void (*at_thread_end)(void (*fn)(void)); /* the calling thread calls fn when it ends; one fn per process */
+    /* Copies this process, with the calling thread only (locks that others hold stay held, except libc's): the copy
+     * calls fn and ends, without flushing streams. It is killed when the thread that called this ends. The pid. */
+    int (*fork)(void (*fn)(void *), void *arg);
     int (*spawn)(const ls_child *c, int *pidfd); /* the pid, once its program runs; *pidfd -1: no such thing here */
     /* State without waiting; `code` gets the exit code or signal. Reaps an ended
      * child; after that, and for no child of ours, LS_CHILD_EXITED with code -1. */

@@ -363,6 +363,7 @@ const ls_env ls_env_real = {
     .thread_start = ls_real_thread_start,
     .thread_join = ls_real_thread_join,
     .at_thread_end = ls_real_at_thread_end,
+    .fork = ls_real_fork,
     .spawn = ls_real_spawn,
     .child_poll = ls_real_child_poll,
     .read_process = ls_real_read_process,

@@ -65,6 +65,7 @@ int ls_real_port_holder(int port, char *buf, size_t n);
 int ls_real_thread_start(void (*fn)(void *), void *arg, void **handle);
 void ls_real_thread_join(void *handle);
 void ls_real_at_thread_end(void (*fn)(void));
+int ls_real_fork(void (*fn)(void *), void *arg);
 int ls_real_spawn(const ls_child *c, int *pidfd);
 ls_child_state ls_real_child_poll(int pid, int *code);
 int ls_real_read_process(int pid, uint64_t address, void *to, size_t n);

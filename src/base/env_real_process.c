@@ -190,26 +190,9 @@ static int set_limits(const ls_child_limits *l)
     return r;
 }
 
-/* Runs in the child. Returns only when something fails: -errno. */
-static int become(const launch *l)
+/* Of a child that has started with all signals blocked: handlers of the parent must not run in it. */
+static void leave_handlers(void)
 {
-    const ls_child *c = l->c;
-    int r = 0, out = -1, err = -1;
-
-    if (c->die_with_parent) {
-        if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0) return -errno;
-        if (getppid() != l->parent) _exit(1); /* it ended before we asked */
-    }
-    if (c->own_group && setpgid(0, 0) < 0) return -errno;
-    if (c->cpu_count > 0 && sched_setaffinity(0, sizeof l->cpus, l->cpus) < 0) return -errno;
-
-    if (c->stdout_fd >= 0 && (out = above_streams(c->stdout_fd)) < 0) return -errno;
-    if (c->stderr_fd >= 0 && (err = above_streams(c->stderr_fd)) < 0) return -errno;
-    if ((r = place(out, 1)) < 0 || (r = place(err, 2)) < 0) return r;
-    for (int i = 0; i < c->nkeep; i++)
-        if (fcntl(c->keep_fds[i], F_SETFD, 0) < 0) return -errno;
-
-    /* Handlers of the parent must not run here between unblocking and exec. */
     for (int sig = 1; sig <= SIGRTMAX; sig++) {
         struct sigaction a;
         if (sigaction(sig, NULL, &a) == 0 && a.sa_handler != SIG_IGN && a.sa_handler != SIG_DFL) {
@@ -221,7 +204,32 @@ static int become(const launch *l)
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
+}
 
+static int die_with(pid_t parent)
+{
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0) return -errno;
+    if (getppid() != parent) _exit(1); /* it ended before we asked */
+    return 0;
+}
+
+/* Runs in the child. Returns only when something fails: -errno. */
+static int become(const launch *l)
+{
+    const ls_child *c = l->c;
+    int r = 0, out = -1, err = -1;
+
+    if (c->die_with_parent && (r = die_with(l->parent)) < 0) return r;
+    if (c->own_group && setpgid(0, 0) < 0) return -errno;
+    if (c->cpu_count > 0 && sched_setaffinity(0, sizeof l->cpus, l->cpus) < 0) return -errno;
+
+    if (c->stdout_fd >= 0 && (out = above_streams(c->stdout_fd)) < 0) return -errno;
+    if (c->stderr_fd >= 0 && (err = above_streams(c->stderr_fd)) < 0) return -errno;
+    if ((r = place(out, 1)) < 0 || (r = place(err, 2)) < 0) return r;
+    for (int i = 0; i < c->nkeep; i++)
+        if (fcntl(c->keep_fds[i], F_SETFD, 0) < 0) return -errno;
+
+    leave_handlers();
     if (c->limits && (r = set_limits(c->limits)) < 0) return r;
     execve(l->path, (char *const *)(uintptr_t)c->argv, l->env);
     return -errno;
@@ -270,6 +278,24 @@ static int launch_child(launch *l)
         }
     }
     close(ends[0]);
+    return r;
+}
+
+int ls_real_fork(void (*fn)(void *), void *arg)
+{
+    sigset_t all, old;
+    const pid_t parent = getpid();
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    const pid_t pid = fork();
+    const int r = ls_real_result((int)pid);
+    if (pid == 0) {
+        if (die_with(parent) < 0) _exit(1);
+        leave_handlers();
+        fn(arg);
+        _exit(0);
+    }
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
     return r;
 }
 
