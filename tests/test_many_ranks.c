@@ -63,7 +63,7 @@ static void one_more_is_refused_with_the_reason(void **state)
 {
     (void)state;
     assert_int_equal(ls_world_threads(LS_HOST_MOST_RANKS + 1, NULL, one_of_many, NULL), LS_INVALID);
-    assert_non_null(strstr(ls_last_error(), "257 thread ranks: expected 1 to 256, since each looks at the memory of all"));
+    assert_non_null(strstr(ls_last_error(), "257 ranks: expected 1 to 256, since each looks at the memory of all"));
 }
 
 /* Bytes of shared memory of this process that are there: /proc/self/smaps counts a page once for each mapping, and the

@@ -32,6 +32,8 @@ typedef struct ls_engine {
     ls_context context;
 } ls_engine;
 
+/* join.c: gives an open world its group of all ranks and its engine. On failure w is closed. */
+ls_status ls_world_complete(ls_world *w, ls_world **out);
 ls_status ls_engine_create(ls_world *w);
 ls_status ls_engine_start(ls_world *w); /* the progress thread, where asked for */
 void ls_engine_stop(ls_world *w);       /* and its end */

@@ -3,7 +3,7 @@
  * The files of this folder, each of which calls only those below it:
  *
  *   calibrate.c  switch_points.c   measuring                    debug.c   what tools see
- *   join.c  group.c                worlds; create, split, destroy
+ *   join.c  local_ranks.c  group.c worlds; ranks of one process; create, split, destroy
  *   calls.c  p2p.c                 every collective as a call; send and recv
  *   memory/quick.c                 short ones without a work
  *   work.c                         start, test, wait

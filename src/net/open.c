@@ -127,13 +127,13 @@ ls_status ls_world_open_thread(ls_thread_host *h, int rank, const ls_world_opts 
     w->size = w->local_size = h->size;
     w->nnodes = 1;
     w->threads = true;
-    w->source_text = "the program: ranks are threads";
+    w->source_text = h->processes ? "the program: ranks are copies of it" : "the program: ranks are threads";
     w->page = h->page;
     ls_world_fill_defaults(w, opts);
     ls_context_get()->rank = rank;
     w->arena = h->arena[rank];
     ls_arena_charge(w->arena, &w->ledger);
-    ls_arena_may_grow(w->arena, NULL, NULL); /* peers look it up there */
+    if (!h->processes) ls_arena_may_grow(w->arena, NULL, NULL); /* peers look it up there */
     w->thread_arena = h->arena;
     ls_status st = ls_world_make_room(w);
     for (int r = 0; r < h->size && st == LS_OK; r++) {

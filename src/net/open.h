@@ -6,9 +6,10 @@
 
 #define LS_WORLD_ARENA_BYTES ((size_t)448 << 10) /* of a rank's first segment, by default */
 
-/* What the threads of one process share instead of descriptors. */
+/* What ranks that one process starts (group/local_ranks.h), threads or copies of it, share instead of descriptors. */
 typedef struct ls_thread_host {
     int size;
+    bool processes;                   /* none sees how the arena of another grows: they do not */
     ls_world_page *page;
     ls_arena **arena;                 /* [size] */
     const char *store_name;
