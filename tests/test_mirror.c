@@ -67,6 +67,73 @@ static void others_give_what_this_rank_gives(void **state)
     ls_world_leave(w);
 }
 
+static int yields;
+static uint64_t wall, cpu;
+static void count_yield(void) { yields++; }
+static uint64_t next_wall(void) { return wall += 10; }
+static uint64_t next_cpu(void) { return cpu += 1000; }
+
+/* Of n members the last one finds the others there; what a call takes is not the rank's, once, be it one in another. */
+static void calls_are_not_the_ranks_time_and_all_but_one_of_n_wait(void **state)
+{
+    (void)state;
+    const struct { int size, calls, yields; bool messages; } row[] = {
+        { 3, 6, 4, false }, { 2, 6, 3, false }, { 4, 8, 6, false }, { 3, 6, 3, true }, { 1, 6, 0, false },
+    };
+    ls_env env = *ls_env_get();
+    env.yield = count_yield;
+    env.mono_ns = next_wall;
+    env.thread_cpu_ns = next_cpu;
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        ls_world *w;
+        float x[4] = { 0 };
+        assert_int_equal(ls_world_mirror(0, row[i].size, NULL, NULL, &turns, &w), LS_OK);
+        ls_group *g = ls_world_group(w);
+        const ls_env *before = ls_context_get()->env;
+        ls_context_get()->env = &env;
+        yields = 0;
+        for (int k = 0; k < row[i].calls; k++) {
+            const ls_p2p recv = { .recv = x, .count = 4, .dtype = LS_F32, .peer = 1 };
+            if (row[i].messages) assert_int_equal(ls_p2p_batch(g, &recv, 1), LS_OK);
+            else assert_int_equal(ls_all_reduce(g, NULL, x, 4, LS_F32, LS_SUM), LS_OK);
+        }
+        ls_context_get()->env = before;
+        const ls_mirrored did = ls_world_mirrored(w);
+        assert_int_equal(yields, row[i].yields);
+        assert_int_equal(did.looks, row[i].calls);
+        assert_true(did.wall_ns >= 10 * (uint64_t)did.looks);
+        assert_int_equal(did.cpu_ns, 1000 * did.looks);
+        ls_world_leave(w);
+    }
+}
+
+/* A start and a wait: long works have times of their own, which are read within both. */
+static void starting_and_waiting_are_not_the_ranks_time(void **state)
+{
+    (void)state;
+    ls_env env = *ls_env_get();
+    env.mono_ns = next_wall;
+    ls_work *k;
+    ls_world *w;
+    void *x;
+    assert_int_equal(ls_world_mirror(0, 2, NULL, NULL, &turns, &w), LS_OK);
+    assert_int_equal(ls_alloc(w, 1 << 22, LS_MEM_DATA, &x), LS_OK);
+    memset(x, 0, 1 << 22);
+    const ls_env *before = ls_context_get()->env;
+    ls_context_get()->env = &env;
+    const ls_coll_args a = { .coll = LS_ALL_REDUCE, .dtype = LS_F32, .out = x, .count = 1 << 20 };
+    assert_int_equal(ls_coll_start(ls_world_group(w), &a, &k), LS_OK);
+    const ls_mirrored started = ls_world_mirrored(w);
+    assert_int_equal(started.looks, 1);
+    assert_true(started.wall_ns > 10); /* more than its two ends */
+    assert_int_equal(ls_work_wait(k), LS_OK);
+    const ls_mirrored waited = ls_world_mirrored(w);
+    assert_int_equal(waited.looks, 2);
+    assert_true(waited.wall_ns - started.wall_ns > 10);
+    ls_context_get()->env = before;
+    ls_world_leave(w);
+}
+
 /* As a run's, whose peers map it: pages of the same size. */
 static void memory_is_that_of_a_run(void **state)
 {
@@ -302,6 +369,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(others_give_what_this_rank_gives),
         cmocka_unit_test(errors_say_that_it_is_a_mirror),
+        cmocka_unit_test(calls_are_not_the_ranks_time_and_all_but_one_of_n_wait),
+        cmocka_unit_test(starting_and_waiting_are_not_the_ranks_time),
         cmocka_unit_test(memory_is_that_of_a_run),
         cmocka_unit_test(groups_are_those_of_the_layout),
         cmocka_unit_test(a_mirror_computes_what_a_real_rank_does),

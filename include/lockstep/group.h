@@ -211,7 +211,8 @@ bool ls_world_is_dry(const ls_world *w);
 bool ls_world_is_alone(const ls_world *w); /* dry, or a mirror (below): no other rank is there */
 
 typedef struct ls_mirror_opts {
-    bool yields; /* a wait for other ranks lets other threads use the core first: those of ranks that share it */
+    bool yields; /* a wait for other ranks first yields the core to ranks that share it. In a group of n the rank that
+                  * comes last does not wait, so n - 1 of n waits yield */
 } ls_mirror_opts;
 
 /* Such a rank whose memory is there, so that it computes: to time what it does, without the other ranks. A collective
@@ -226,7 +227,8 @@ ls_status ls_world_mirror(int rank, int size, const int *node, const ls_world_op
 typedef struct ls_mirrored {
     int64_t collectives, messages; /* that returned at once; messages: sent and received */
     uint64_t bytes;                /* of their vectors */
-    uint64_t wall_ns, cpu_ns;      /* by the clock, and of the rank's thread: copies, and yields */
+    uint64_t wall_ns, cpu_ns;      /* spent inside these calls, by the clock and of the rank's thread */
+    int64_t looks;                 /* reads of both clocks that wall_ns and cpu_ns do not have: one per call */
 } ls_mirrored;
 ls_mirrored ls_world_mirrored(const ls_world *w);
 

@@ -19,6 +19,8 @@
 
 struct ls_record {
     bool mirrors, yields; /* a mirror's, which notes nothing */
+    double waits;         /* fraction of a yield that is still owed */
+    uint64_t wall_ns, cpu_ns; /* when a mirror's call began */
     ls_mirrored did;
     ls_recorded *item; /* owned */
     int n, cap;
@@ -92,11 +94,19 @@ static ls_status make_room(ls_record *r)
 
 /* --- a mirror ---------------------------------------------------------------------------------------------- */
 
-/* Between two looks at both clocks. */
-static void spend(ls_record *r, uint64_t wall_ns, uint64_t cpu_ns)
+void ls_record_enter(ls_record *r)
 {
-    r->did.wall_ns += ls_env_get()->mono_ns() - wall_ns;
-    r->did.cpu_ns += ls_env_get()->thread_cpu_ns() - cpu_ns;
+    if (!r->mirrors) return;
+    r->wall_ns = ls_env_get()->mono_ns();
+    r->cpu_ns = ls_env_get()->thread_cpu_ns();
+}
+
+void ls_record_leave(ls_record *r)
+{
+    if (!r->mirrors) return;
+    r->did.looks++;
+    r->did.wall_ns += ls_env_get()->mono_ns() - r->wall_ns;
+    r->did.cpu_ns += ls_env_get()->thread_cpu_ns() - r->cpu_ns;
 }
 
 static size_t sum_of(const size_t *counts, int n)
@@ -186,20 +196,20 @@ static const ls_form form_mirrored = { .name = "mirrored", .about = "answered at
 
 static void mirror_work(ls_record *r, ls_work *k)
 {
-    const uint64_t wall = ls_env_get()->mono_ns(), cpu = ls_env_get()->thread_cpu_ns();
     answer(k);
     k->form = &form_mirrored;
     r->did.collectives++;
     r->did.bytes += k->nbytes;
-    spend(r, wall, cpu);
 }
 
-void ls_record_wait(ls_record *r)
+/* Of all members the last one finds the others there, and goes on. */
+void ls_record_wait(ls_record *r, int members)
 {
     if (!r->yields) return;
-    const uint64_t wall = ls_env_get()->mono_ns(), cpu = ls_env_get()->thread_cpu_ns();
+    r->waits += (double)(members - 1) / members;
+    if (r->waits < 1 - 1e-9) return;
+    r->waits -= 1;
     ls_env_get()->yield();
-    spend(r, wall, cpu);
 }
 
 ls_mirrored ls_world_mirrored(const ls_world *w)
@@ -218,10 +228,10 @@ ls_status ls_record_message(ls_record *r, ls_group *g, const ls_p2p *op, const c
         r->did.messages++;
         r->did.bytes += nbytes;
         if (!op->recv) return LS_OK;
-        const uint64_t wall = ls_env_get()->mono_ns(), cpu = ls_env_get()->thread_cpu_ns();
+        ls_record_enter(r);
         fill(op->recv, nbytes);
-        spend(r, wall, cpu);
-        ls_record_wait(r);
+        ls_record_wait(r, 2);
+        ls_record_leave(r);
         return LS_OK;
     }
     LS_TRY(make_room(r));

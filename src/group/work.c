@@ -87,7 +87,7 @@ static void enqueue(ls_work *k)
     if (LS_UNLIKELY(ls_engine_threaded(g->e))) ls_world_wake(g->w, g->w->rank);
 }
 
-ls_status ls_coll_start(ls_group *g, const ls_coll_args *a, ls_work **out)
+static ls_status start(ls_group *g, const ls_coll_args *a, ls_work **out)
 {
     if (LS_UNLIKELY(g && g->w->lint) && a->coll == LS_ALL_REDUCE && a->bucket == 0) ls_args_note(a);
     const ls_status st = begin(g, a, LS_TIMED_BYTES, out);
@@ -95,6 +95,18 @@ ls_status ls_coll_start(ls_group *g, const ls_coll_args *a, ls_work **out)
     enqueue(*out);
     if (!ls_engine_threaded(g->e)) (void)ls_engine_turn_group(g); /* a failure stays in the work */
     return LS_OK;
+}
+
+static inline ls_record *record_of(const ls_group *g) { return LS_LIKELY(g != NULL) ? g->e->record : NULL; }
+
+ls_status ls_coll_start(ls_group *g, const ls_coll_args *a, ls_work **out)
+{
+    ls_record *r = record_of(g);
+    if (LS_LIKELY(!r)) return start(g, a, out);
+    ls_record_enter(r);
+    const ls_status st = start(g, a, out);
+    ls_record_leave(r);
+    return st;
 }
 
 /* --- waiting -------------------------------------------------------------------- */
@@ -331,8 +343,13 @@ ls_status ls_work_wait(ls_work *k)
 {
     if (!k) return LS_OK;
     if (LS_UNLIKELY(!k->live)) return ls_fail(LS_INVALID, "this work has been waited for: its handle is over");
-    if (LS_UNLIKELY(k->g->e->record != NULL)) ls_record_wait(k->g->e->record);
-    return finish(k, k->t0_ns ? ls_env_get()->mono_ns() : 0, true);
+    ls_record *r = k->g->e->record;
+    if (LS_LIKELY(!r)) return finish(k, k->t0_ns ? ls_env_get()->mono_ns() : 0, true);
+    ls_record_enter(r);
+    ls_record_wait(r, k->g->size);
+    const ls_status st = finish(k, k->t0_ns ? ls_env_get()->mono_ns() : 0, true);
+    ls_record_leave(r);
+    return st;
 }
 
 /* --- start and wait in one: what the calls of calls.c are made of -------------------------- */
@@ -370,12 +387,11 @@ ls_status ls_coll_late(ls_group *g, const ls_coll_args *a, uint32_t sig, const l
     return finish(k, 0, false);
 }
 
-ls_status ls_coll_run(ls_group *g, const ls_coll_args *a)
+static ls_status run(ls_group *g, const ls_coll_args *a)
 {
     ls_work *k;
     ls_status st;
     LS_TRY(begin(g, a, LS_TIMED_BLOCKING_BYTES, &k));
-    if (LS_UNLIKELY(g->e->record != NULL)) ls_record_wait(g->e->record);
     if (!at_once(k, &st)) {
         enqueue(k);
         return finish(k, k->t0_ns, false);
@@ -392,5 +408,16 @@ ls_status ls_coll_run(ls_group *g, const ls_coll_args *a)
     g->ran = k->form;
     k->live = false;
     g->spare[g->nspare++] = (uint8_t)(k - g->work);
+    return st;
+}
+
+ls_status ls_coll_run(ls_group *g, const ls_coll_args *a)
+{
+    ls_record *r = record_of(g);
+    if (LS_LIKELY(!r)) return run(g, a);
+    ls_record_enter(r);
+    const ls_status st = run(g, a);
+    ls_record_wait(r, g->size);
+    ls_record_leave(r);
     return st;
 }
