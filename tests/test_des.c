@@ -279,7 +279,7 @@ static void a_meeting_is_over_when_the_last_one_has_come(void **state)
 /* --- shared cores --------------------------------------------------------------------------------------- */
 
 /* Processes that compute for w[i], after they have slept for `asleep`[i]; when they end is in `ends`. */
-static void compute(double cores, uint32_t n, const double *w, const double *asleep)
+static void compute_on(double cores, const uint32_t *core, uint32_t n, const double *w, const double *asleep)
 {
     static ls_des_op op[64][3];
     static const ls_des_op *all[64];
@@ -292,8 +292,37 @@ static void compute(double cores, uint32_t n, const double *w, const double *asl
         all[i] = op[i];
     }
     ls_des_model m = model_of(n, all, shared(LS_DES_FIFO));
-    m.cost = cost, m.ncosts = 2 * n, m.cores = cores;
+    m.cost = cost, m.ncosts = 2 * n, m.cores = cores, m.core = core;
     run(&m);
+}
+
+static void compute(double cores, uint32_t n, const double *w, const double *asleep)
+{
+    compute_on(cores, NULL, n, w, asleep);
+}
+
+/* Two of three are on core 1, whatever core 0 has to do; each core by itself is as one that all share. */
+static void processes_stay_on_their_cores(void **state)
+{
+    (void)state;
+    static const uint32_t core[] = { 1, 0, 1 }, beyond[] = { 0, 2, 1 };
+    const double none[3] = { 0 };
+    compute_on(2, core, 3, (double[]){ 1, 1, 3 }, none);
+    NEAR(ends[0], 2);
+    NEAR(ends[1], 1);
+    NEAR(ends[2], 4);
+    compute_on(2, core, 3, (double[]){ 3, 1, 1 }, (double[]){ 0, 5, 1 }); /* alone, half of it from 1 to 3, and alone */
+    NEAR(ends[0], 4);
+    NEAR(ends[1], 6);
+    NEAR(ends[2], 3);
+    ls_des_op op[] = { WORK(C1), END };
+    const ls_des_op *const all[] = { op, op, op };
+    ls_des_model m = model_of(3, all, shared(LS_DES_FIFO));
+    ls_des_result r = { 0 };
+    m.cores = 2, m.core = beyond;
+    assert_int_equal(ls_des_run(&m, &r), LS_INVALID);
+    m.cores = 1.5, m.core = core;
+    assert_int_equal(ls_des_run(&m, &r), LS_INVALID);
 }
 
 static void cores_are_shared_evenly(void **state)
@@ -673,6 +702,7 @@ int main(void)
         cmocka_unit_test(messages_are_not_mistaken_for_others),
         cmocka_unit_test(a_meeting_is_over_when_the_last_one_has_come),
         cmocka_unit_test(cores_are_shared_evenly),
+        cmocka_unit_test(processes_stay_on_their_cores),
         cmocka_unit_test(any_work_on_shared_cores_ends_when_small_steps_say),
         cmocka_unit_test(links_of_a_topology_carry_what_they_can),
         cmocka_unit_test(links_that_fail_carry_nothing_until_they_are_back),

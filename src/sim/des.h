@@ -94,6 +94,8 @@ typedef struct ls_des_model {
     ls_des_net net;
     double cores;                      /* that the work of all processes shares, a core each at most; 0: each process
                                         * has its own. Above 0 only with LS_DES_FIFO */
+    const uint32_t *core;              /* [n], below `cores`, a whole number then: each process stays on this one; NULL:
+                                        * all of them share all */
     const double *pace;                /* [n]: its work takes so many times as long (stragglers); NULL: 1 */
     /* each time is multiplied by a number drawn evenly from 1 - jitter to 1 + jitter */
     double jitter;

@@ -1,5 +1,6 @@
 /* des_cores.h -- cores that processes share: all that compute at a moment get equal parts of them, at most a core each
- * (processor sharing). With fewer processes than cores, each takes as long as it would alone.
+ * (processor sharing). With fewer processes than cores, each takes as long as it would alone. Or each process stays on
+ * a given core, which it shares with those that are there, too, while another core may have nothing to do.
  */
 #ifndef LS_SIM_DES_CORES_H
 #define LS_SIM_DES_CORES_H
@@ -13,15 +14,24 @@ typedef struct ls_des_job {
     uint32_t p;
 } ls_des_job;
 
-typedef struct ls_des_cores {
-    double cores;    /* 0: each process has its own */
+/* Those that share. */
+typedef struct ls_des_pool {
+    double cores;
     double now, served; /* seconds of a core that each work has got since the beginning, up to `now` */
-    ls_des_job *job; /* owned: a heap, the one that ends first in front, of equal ones that of the lower process */
+    ls_des_job *job; /* a heap, the one that ends first in front, of equal ones that of the lower process */
     uint32_t n;
+} ls_des_pool;
+
+typedef struct ls_des_cores {
+    ls_des_pool *pool; /* owned: [npools]; none: each process has its own core */
+    uint32_t npools;
+    const uint32_t *of; /* borrowed: the pool of a process; NULL: there is one */
+    ls_des_job *jobs;  /* owned: of all pools */
 } ls_des_cores;
 
-/* For so many processes. LS_NO_MEMORY. */
-ls_status ls_des_cores_create(double cores, uint32_t n, ls_des_cores *out);
+/* For n processes: on `cores` of them all, or, with `of`, [n] and from 0 to cores - 1, each on the one that it names.
+ * LS_NO_MEMORY. */
+ls_status ls_des_cores_create(double cores, const uint32_t *of, uint32_t n, ls_des_cores *out);
 void ls_des_cores_free(ls_des_cores *c);
 /* Process p computes for `work` seconds of a core, from `t` on: not before what ended or began last. */
 void ls_des_cores_begin(ls_des_cores *c, double t, uint32_t p, double work);

@@ -25,6 +25,10 @@ static ls_status check(const ls_des_model *m)
     if (!(m->cores >= 0) || !isfinite(m->cores) || (m->cores > 0 && m->net.sharing != LS_DES_FIFO))
         return ls_fail(LS_INVALID, "%g cores are shared: expected 0 or more, and above 0 only links that serve messages in "
                        "turn", m->cores);
+    for (uint32_t i = 0; m->core && i < m->n; i++)
+        if (!(m->cores >= 1 && m->cores == floor(m->cores) && m->core[i] < m->cores))
+            return ls_fail(LS_INVALID, "process %u is on core %u of %g: expected a whole number of cores, and one of them",
+                           i, m->core[i], m->cores);
     return LS_OK;
 }
 
@@ -52,7 +56,7 @@ static ls_status begin(sim *x)
     if (!x->p || !x->group || !(in_turn ? (void *)x->stack : (void *)x->ready))
         return ls_fail(LS_NO_MEMORY, "%u processes", m->n);
     if (in_turn) LS_TRY(ls_des_queue_create(m->n, &x->queue));
-    LS_TRY(ls_des_cores_create(m->cores, m->n, &x->cores));
+    LS_TRY(ls_des_cores_create(m->cores, m->core, m->n, &x->cores));
     for (uint32_t i = 0; i < m->ngroups; i++) x->group[i] = (meeting){ .left = m->members[i], .first = LS_DES_NONE };
     for (uint32_t i = 0; i < m->n; i++) {
         const uint32_t p = in_turn ? m->n - 1 - i : i; /* the stack gives them back in their order */
