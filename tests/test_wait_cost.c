@@ -1,4 +1,5 @@
 /* What waiting costs ranks that share cores: in a simulated step, by closed forms; and what is measured of it. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,7 +9,10 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "base/team.h"
+#include "group/local_ranks.h"
 #include "lockstep/opts.h"
+#include "plan/predicted.h"
 #include "plan/step_sim.h"
 
 #define assert_done(expr)                                                          \
@@ -25,6 +29,8 @@ static const ls_topo links = { .name = "links", .nlevels = 1,
 static const ls_wait_cost costs = { .coll_s = 1e-3, .message_s = 5e-4,
                                 .refill_s = { 1e-5, 3e-5, 4e-5, 4e-5, 4e-5, 4e-5, 4e-5 } };
 
+static const uint32_t *kept_core; /* of step_on */
+
 /* Four ranks: on two cores, what all compute takes twice as long; 0: each has its own. */
 static double step_on(double cores, ls_step_item *item, int n, const ls_wait_cost *waits,
                       const ls_measured_colls *colls)
@@ -36,7 +42,8 @@ static double step_on(double cores, ls_step_item *item, int n, const ls_wait_cos
     };
     l.of[0].item = item;
     l.of[0].n = n;
-    const ls_step_sim_opts o = { .t = &links, .cores = cores, .waits = waits, .colls = colls };
+    const ls_step_sim_opts o = { .t = &links, .cores = cores, .core = kept_core, .waits = waits,
+                                 .colls = colls };
     ls_step_result *r = calloc(1, sizeof *r);
     assert_non_null(r);
     assert_done(ls_step_simulate(&l, &o, r));
@@ -105,12 +112,64 @@ static void a_measured_collective_takes_what_it_took(void **state)
     ls_step_item beside[] = { work(.01, 0), call(LS_ITEM_BEGIN, LS_ALL_REDUCE), work(.001, 1e9),
                               { .kind = LS_ITEM_WAIT, .count = 1 } };
     near(step_on(0, beside, 4, NULL, &apart), .01 + 4e-3);
-    near(step_on(2, beside, 4, &costs, &shared), 2 * (.011 + 2e-3 + 1e-3 + 4e-5));
+    near(step_on(2, beside, 4, &costs, &shared), 2 * (.011 + 2e-3 + 4e-5));
+    /* of two that go on beside, the second was not timed: its wait alone costs what a wait costs */
+    ls_step_item both[] = { work(.01, 0), call(LS_ITEM_BEGIN, LS_ALL_REDUCE), call(LS_ITEM_BEGIN, LS_ALL_GATHER),
+                            { .kind = LS_ITEM_WAIT, .count = 1 }, { .kind = LS_ITEM_WAIT, .count = 2 } };
+    near(step_on(2, both, 5, &costs, &shared), 2 * (.01 + 2e-3 + 1e-3));
     assert_ptr_equal(ls_colls_find(&apart, &one.span, LS_ALL_REDUCE, 64), &one);
     assert_null(ls_colls_find(&apart, &one.span, LS_ALL_REDUCE, 128));
     assert_null(ls_colls_find(&apart, &one.span, LS_ALL_GATHER, 64));
     assert_null(ls_colls_find(&apart, &(ls_step_span){ .axes = 1u << LS_AXIS_TP }, LS_ALL_REDUCE, 64));
     assert_null(ls_colls_find(NULL, &one.span, LS_ALL_REDUCE, 64));
+}
+
+/* Two stages, which share a core, or have one each; the first computes and sends, the second receives and computes. */
+static double pipeline(const ls_wait_cost *waits, const ls_measured_colls *colls, const uint32_t *core, double cores)
+{
+    ls_step_item first[] = { work(.01, 0), { .kind = LS_ITEM_SEND, .edge = 1, .forward = true, .bytes = 4096 } };
+    ls_step_item second[] = { { .kind = LS_ITEM_RECV, .edge = 1, .forward = true }, work(.02, 0) };
+    ls_step_lists l = {
+        .ranks = 2, .stages = 2, .chunks = 1, .micro_batches = 1, .schedule = "1f1b",
+        .size = { [LS_AXIS_PP] = 2, [LS_AXIS_DP] = 1, [LS_AXIS_EP] = 1, [LS_AXIS_CP] = 1, [LS_AXIS_TP] = 1 },
+        .order = { LS_AXIS_PP, LS_AXIS_DP, LS_AXIS_EP, LS_AXIS_CP, LS_AXIS_TP },
+        .of = { { .item = first, .n = 2 }, { .item = second, .n = 2 } },
+    };
+    const ls_step_sim_opts o = { .t = &links, .cores = cores, .core = core, .waits = waits, .colls = colls };
+    ls_step_result *r = calloc(1, sizeof *r);
+    assert_non_null(r);
+    assert_done(ls_step_simulate(&l, &o, r));
+    const double step = r->step_s;
+    free(r);
+    return step;
+}
+
+/* A message to the next stage and one from the one before take 4 ms if all ranks send: half of it, on two of four
+ * cores, is the sender's. */
+static void a_timed_message_is_half_the_senders(void **state)
+{
+    (void)state;
+    ls_measured_coll one = { .span = LS_BETWEEN_STAGES, .coll = LS_SENDRECV, .bytes = 4096, .seconds = 4e-3 };
+    ls_measured_coll other = one;
+    other.bytes = 4097;
+    const ls_measured_colls timed = { .of = &one, .n = 1, .part = .5 }, not = { .of = &other, .n = 1, .part = .5 };
+    near(pipeline(&costs, &timed, NULL, 1), .03 + 1e-3 + 1e-3);
+    near(pipeline(&costs, &not, NULL, 1), .03 + 5e-4);
+    near(pipeline(NULL, &timed, NULL, 2), .03);
+}
+
+/* Four ranks on two cores that they keep: two of them take twice as long, three three times. */
+static void ranks_stay_on_cores(void **state)
+{
+    (void)state;
+    static const uint32_t even[] = { 0, 1, 1, 0 }, uneven[] = { 0, 0, 1, 0 };
+    ls_step_item item[] = { work(.01, 0), call(LS_ITEM_COLL, LS_ALL_REDUCE) };
+    kept_core = even;
+    near(step_on(2, item, 2, NULL, NULL), .02);
+    kept_core = uneven;
+    near(step_on(2, item, 2, NULL, NULL), .03);
+    kept_core = NULL;
+    near(step_on(2, item, 2, NULL, NULL), .02);
 }
 
 static void caches_hold_so_much(void **state)
@@ -127,9 +186,14 @@ static void a_machine_is_measured(void **state)
 {
     (void)state;
     ls_wait_cost t;
-    assert_done(ls_wait_cost_measure(8, 1, &t));
-    assert_true(t.coll_s > 1e-7 && t.coll_s < 1e-2 && t.message_s < 1e-2);
-    for (int i = 1; i < LS_WAIT_SIZES; i++) assert_true(t.refill_s[i] >= t.refill_s[i - 1] && t.refill_s[i] < 1e-2);
+    for (int how = 0; how < 4; how++) {
+        const ls_wait_ranks r = { .ranks = 8, .cores = 1, .threads = how & 1, .together = how & 2 };
+        memset(&t, 0xff, sizeof t);
+        assert_done(ls_wait_cost_measure(&r, &t));
+        assert_true(t.coll_s > 1e-7 && t.coll_s < 1e-2 && t.message_s >= 0 && t.message_s < 1e-2);
+        for (int i = 1; i < LS_WAIT_SIZES; i++) assert_true(t.refill_s[i] >= t.refill_s[i - 1] && t.refill_s[i] < 1e-2);
+        assert_true((t.refill_s[LS_WAIT_SIZES - 1] > 0) == !r.together);
+    }
 }
 
 /* Groups of a mesh of 2 x 2, and the two ends of a pipeline. */
@@ -166,6 +230,17 @@ static void collectives_of_this_machine_are_timed(void **state)
     assert_true(ls_colls_find(&m, &item[8].span, LS_ALL_REDUCE, 40 << 20)->seconds >
                 ls_colls_find(&m, &item[1].span, LS_ALL_REDUCE, 1024)->seconds); /* 40,000 times as much */
     ls_colls_free(&m);
+    ls_step_item sent[] = { work(1e-4, 1e5), { .kind = LS_ITEM_SEND, .edge = 1, .forward = true, .bytes = 8192 } };
+    for (int s = 0; s < 2; s++) l.of[s] = (ls_step_list){ .item = sent, .n = 2 };
+    assert_done(ls_colls_measure(&c, &l, 2, 60, &m));
+    assert_int_equal(m.n, 1);
+    const ls_step_span stages = LS_BETWEEN_STAGES;
+    assert_non_null(ls_colls_find(&m, &stages, LS_SENDRECV, 8192));
+    ls_colls_free(&m);
+    assert_done(ls_colls_measure(&c, &l, 4, 60, &m)); /* a core each: links have them */
+    assert_int_equal(m.n, 0);
+    ls_colls_free(&m);
+    for (int s = 0; s < 2; s++) l.of[s] = (ls_step_list){ .item = item, .n = sizeof item / sizeof *item };
     assert_done(ls_colls_measure(&c, &l, 8, 0, &m)); /* no time at all */
     assert_true(m.n == 0 && m.part == 1);
     ls_colls_free(&m);
@@ -179,11 +254,106 @@ static void collectives_of_this_machine_are_timed(void **state)
     assert_int_equal(m.n, 0);
     ls_colls_free(&m);
     assert_done(ls_opts_set(o, "comm.backend", "sched", "flag"));
-    l.ranks = 65; /* more threads than it starts */
+    l.ranks = 65; /* more ranks than it starts */
     assert_done(ls_colls_measure(&c, &l, 2, 60, &m));
     assert_int_equal(m.n, 0);
     ls_colls_free(&m);
     ls_opts_destroy(o);
+}
+
+/* Ranks of different paces, four to a core: who is with whom decides. Of nine assignments the fifth by its step is
+ * kept. */
+static void ranks_are_where_a_step_takes_the_median(void **state)
+{
+    (void)state;
+    static const ls_step_straggler pace[] = { { 1, 2 }, { 2, 3 }, { 3, 5 }, { 4, 8 }, { 5, 13 }, { 6, 21 }, { 7, 34 } };
+    ls_topo eight = links;
+    eight.level[0].count = 8;
+    ls_step_item item[] = { work(.01, 0), call(LS_ITEM_COLL, LS_ALL_REDUCE) };
+    ls_step_lists l = {
+        .ranks = 8, .stages = 1, .chunks = 1, .micro_batches = 1, .schedule = "1f1b",
+        .size = { [LS_AXIS_PP] = 1, [LS_AXIS_DP] = 8, [LS_AXIS_EP] = 1, [LS_AXIS_CP] = 1, [LS_AXIS_TP] = 1 },
+        .order = { LS_AXIS_PP, LS_AXIS_DP, LS_AXIS_EP, LS_AXIS_CP, LS_AXIS_TP },
+        .of = { { .item = item, .n = 2 } },
+    };
+    ls_here h = { .ranks = 8, .local = 8, .cores = 2, .for_ranks = 2, .shared = true };
+    ls_step_sim_opts o = { .t = &eight, .cores = 2, .straggler = pace, .nstragglers = 7 };
+    ls_step_result *r = calloc(1, sizeof *r);
+    double step[9];
+    int below = 0, above = 0;
+    assert_non_null(r);
+    for (unsigned round = 0; round < 9; round++) {
+        uint32_t core[8];
+        for (int k = 0; k < 8; k++) core[k] = (uint32_t)ls_local_core(k, 8, 2, round);
+        o.core = core;
+        assert_done(ls_step_simulate(&l, &o, r));
+        step[round] = r->step_s;
+    }
+    assert_done(ls_here_place(&h, &l, &o));
+    assert_ptr_equal(o.core, h.core);
+    assert_done(ls_step_simulate(&l, &o, r));
+    for (int i = 0; i < 9; i++) below += step[i] < r->step_s - 1e-9, above += step[i] > r->step_s + 1e-9;
+    assert_true(below <= 4 && above <= 4);
+    assert_true(fabs(step[0] - r->step_s) > 1e-9); /* it is not the first one */
+    h.local = 4; /* of two nodes */
+    assert_done(ls_here_place(&h, &l, &o));
+    assert_null(o.core);
+    ls_here_free(&h);
+    free(r);
+}
+
+static void set(ls_opts *o, const char *key, const char *value)
+{
+    if (ls_opts_set(o, key, value, "flag") < 0) fail_msg("%s: %s", key, ls_last_error());
+}
+
+/* Ranks that share cores are timed together, so their operations have what a wait takes of caches; one rank in place of
+ * 66 does not. Ranks stay on cores, where they are whole. */
+static void a_prediction_takes_of_this_machine_what_its_operations_lack(void **state)
+{
+    (void)state;
+    const struct { int ranks; const char *cpus; bool mirrored, shared, kept; } row[] = {
+        { 4, "2", true, true, true }, { 66, "2", false, true, true }, { 2, "2", true, false, false },
+        { 3, "2", true, true, false },
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        ls_train_config c;
+        ls_opts *o;
+        ls_here h;
+        assert_int_equal(setenv("LOCKSTEP_CPUS", row[i].cpus, 1), 0);
+        (void)ls_team_resize(1);
+        assert_done(ls_opts_create(ls_train_opts, ls_train_nopts, &c, &o));
+        set(o, "model.name", "mlp");
+        set(o, "model.dims", "[64, 32, 10]");
+        set(o, "data.name", "synthetic");
+        set(o, "train.micro_batch", "2");
+        set(o, "train.steps", "5");
+        set(o, "train.global_batch", row[i].ranks == 66 ? "132" : row[i].ranks == 3 ? "6" : "8");
+        assert_done(ls_here_make(&c, row[i].ranks, row[i].ranks, &h));
+        assert_true(h.mirrored == row[i].mirrored && h.shared == row[i].shared);
+        if ((h.waits.refill_s[LS_WAIT_SIZES - 1] > 0) != (row[i].shared && !row[i].mirrored))
+            fail_msg("%d ranks, %d threads each: %g s", row[i].ranks, h.measured->threads,
+                     h.waits.refill_s[LS_WAIT_SIZES - 1]);
+        ls_step_rates rates;
+        ls_step_sim_opts s = { 0 };
+        ls_step_lists l = { 0 };
+        ls_here_options(&h, &s);
+        ls_here_rates(&h, &rates);
+        assert_done(ls_step_lists_create(&c, row[i].ranks, &rates, &l));
+        ls_here_time_colls(&h, &c, &l);
+        assert_true((h.colls.n > 0) == (row[i].ranks < 65));
+        assert_done(ls_here_place(&h, &l, &s));
+        assert_true((h.core != NULL) == row[i].kept && s.core == h.core);
+        int on[2] = { 0 };
+        for (int r = 0; h.core && r < row[i].ranks; r++) {
+            assert_in_range(h.core[r], 0, 1);
+            on[h.core[r]]++;
+        }
+        assert_int_equal(on[0], h.core ? row[i].ranks / 2 : 0);
+        ls_step_lists_free(&l);
+        ls_here_free(&h);
+        ls_opts_destroy(o);
+    }
 }
 
 int main(void)
@@ -192,9 +362,13 @@ int main(void)
         cmocka_unit_test(a_wait_costs_a_change_of_ranks_and_what_is_read_again),
         cmocka_unit_test(what_goes_on_beside_is_waited_for_once),
         cmocka_unit_test(a_measured_collective_takes_what_it_took),
+        cmocka_unit_test(a_timed_message_is_half_the_senders),
+        cmocka_unit_test(ranks_stay_on_cores),
         cmocka_unit_test(caches_hold_so_much),
         cmocka_unit_test(a_machine_is_measured),
         cmocka_unit_test(collectives_of_this_machine_are_timed),
+        cmocka_unit_test(ranks_are_where_a_step_takes_the_median),
+        cmocka_unit_test(a_prediction_takes_of_this_machine_what_its_operations_lack),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -318,6 +318,7 @@ static ls_status simulate(const options *o, const ls_topo *t, ls_here *here, int
     ls_status st = r ? ls_step_lists_create(&o->c, ranks, &rates, &l) : ls_fail(LS_NO_MEMORY, "a simulation");
     if (st == LS_OK) st = check_fail(t, &l, fail, s.nfailures);
     if (st == LS_OK && here) ls_here_time_colls(here, &o->c, &l);
+    if (st == LS_OK && here) st = ls_here_place(here, &l, &s);
     if (st == LS_OK) st = ls_step_simulate(&l, &s, r);
     const shown all = { t, &l, &rates, here, r };
     if (st == LS_OK) (o->json ? json : print)(&all, out);

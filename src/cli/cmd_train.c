@@ -54,7 +54,7 @@ static void answer_for_ranks(const ls_launch_result *r)
 /* Another launcher started these ranks: flags that only a launcher can follow must be given to that one. */
 static ls_status check_started(const ls_train_config *c)
 {
-    if (strcmp(c->ranks_as, "threads") == 0)
+    if (ls_train_as_threads(c))
         return ls_fail(LS_USAGE, "--ranks-as threads: a launcher has started this rank, and it is a process: leave the flag out, or "
                        "start `lockstep train` without a launcher");
     const char *events = getenv("LOCKSTEP_EVENTS"), *logs = getenv("LOCKSTEP_LOG_DIR");
@@ -178,14 +178,14 @@ static int train(const ls_train_config *c, ls_opts *o, int argc, char **argv)
     int rank, size;
     const bool launched = ls_world_launched(&rank, &size);
     if (rank == 0 && !c->eval_only) answer_early(); /* one voice */
-    if (strcmp(c->ranks_as, "threads") != 0) st = ls_train_check_launcher(c);
+    if (!ls_train_as_threads(c)) st = ls_train_check_launcher(c);
     if (st < 0) return ls_cli_fail_alike("train", st, argc, argv);
     if (!launched) {
         /* before any rank starts: one message instead of one a rank */
         if ((st = ls_train_config_check(c, nproc)) < 0) return ls_cli_fail("train", st);
         if ((st = ls_cli_place(o, c, nproc, 1)) < 0) return ls_cli_fail("train", st);
         if (!c->eval_only && !ls_resume_in_place(c) && (st = ls_rundir_check(c->run.dir)) < 0) return ls_cli_fail("train", st);
-        if (strcmp(c->ranks_as, "threads") == 0) return train_threads(c, o, nproc);
+        if (ls_train_as_threads(c)) return train_threads(c, o, nproc);
         const bool watched = *c->events || *c->log_dir || c->max_restarts; /* by a launcher, a single rank too */
         if (nproc > 1 || watched) {
             if ((st = ls_trainer_check(c, nproc)) < 0) return ls_cli_fail("train", st);

@@ -1,4 +1,4 @@
-/* coll_measure.c -- a world of threads that calls what a step calls. */
+/* coll_measure.c -- a world of ranks that calls what a step calls. */
 #include "plan/coll_measure.h"
 
 #include <math.h>
@@ -8,30 +8,41 @@
 #include "base/env.h"
 #include "base/median.h"
 #include "coll/cost.h"
+#include "group/local_ranks.h"
 #include "lockstep/group.h"
 #include "net/world.h"
 #include "plan/step_price.h"
 #include "train/trainer.h"
 
 enum { NO_CALL, CALL };
-#define BATCHES    7
+#define LEAST_PASSES 8
+#define MOST_PASSES  48
+#define ENOUGH_NS    1000000000u /* of at least LEAST_PASSES */
 #define MOST_BYTES ((size_t)16 << 20)  /* of a vector: a longer one takes in proportion */
 #define ALL_BYTES  ((size_t)128 << 20) /* of all ranks' vectors */
 #define OTHERS     ((size_t)4 << 20)   /* that a core reads between two calls: more than its own caches have */
 #define SHORT      ((size_t)32 << 10)  /* calls of so many bytes follow one another within microseconds */
 #define LINE       64
+#define MOST_GAP   1e-4 /* seconds between two calls */
 #define MOMENT_NS  20000000u /* longer than a slice of time, in which a core that is shared does nothing else */
 #define MOMENTS    100
-#define MASK_WORDS 128 /* 8,192 CPUs */
-#define MOST_RANKS 64  /* threads of one process */
+#define MOST_RANKS 64  /* of one process */
+
+/* What rank 0 says; ranks share it. */
+typedef struct told {
+    int timed; /* collectives, */
+    double seconds[]; /* and of each */
+} told;
 
 typedef struct job {
     const ls_step_lists *l;
-    ls_measured_colls *out;
+    const ls_measured_colls *of;
     double cores;
-    uint64_t until_ns;
+    uint64_t until_ns, enough_ns;
     size_t most; /* bytes of a vector */
-    int timed;   /* collectives: written by rank 0 */
+    double gap_s;     /* that a rank computes between two calls, */
+    size_t gap_bytes; /* and touches */
+    told *told;
 } job;
 
 /* Of one rank. */
@@ -40,9 +51,15 @@ typedef struct caller {
     ls_world *w;
     ls_group *g;      /* of the collective at hand; NULL: the rank is in none of its groups */
     float *in, *out;  /* the world's: `most` bytes each */
-    char *others;     /* owned: [OTHERS] */
+    char *others;     /* owned, as all below: [OTHERS] */
+    ls_group **group; /* of each collective; the world's */
+    double *took;     /* [collectives][MOST_PASSES] */
+    int *timed;       /* of each collective */
     size_t at;        /* in `others` */
     uint64_t sum;     /* of what was read */
+    ls_local_cpus cpus; /* that this process may use */
+    double look_s;    /* of a look at the clock */
+    int passes;       /* between two calls */
 } caller;
 
 /* --- which ones ------------------------------------------------------------------------------------------------- */
@@ -56,13 +73,13 @@ const ls_measured_coll *ls_colls_find(const ls_measured_colls *m, const ls_step_
     return NULL;
 }
 
-static ls_status add(ls_measured_colls *m, const ls_step_item *i)
+static ls_status add(ls_measured_colls *m, ls_step_span span, ls_coll coll, double bytes)
 {
-    if (ls_colls_find(m, &i->span, i->coll, i->bytes)) return LS_OK;
+    if (ls_colls_find(m, &span, coll, bytes)) return LS_OK;
     ls_measured_coll *of = realloc(m->of, (size_t)(m->n + 1) * sizeof *of);
     if (!of) return ls_fail(LS_NO_MEMORY, "%d collectives", m->n + 1);
     m->of = of;
-    of[m->n++] = (ls_measured_coll){ .span = i->span, .coll = i->coll, .bytes = i->bytes };
+    of[m->n++] = (ls_measured_coll){ .span = span, .coll = coll, .bytes = bytes };
     return LS_OK;
 }
 
@@ -71,9 +88,27 @@ static ls_status collect(const ls_step_lists *l, ls_measured_colls *m)
     for (int s = 0; s < l->stages; s++)
         for (int k = 0; k < l->of[s].n; k++) {
             const ls_step_item *i = &l->of[s].item[k];
-            if (i->kind == LS_ITEM_COLL || i->kind == LS_ITEM_BEGIN) LS_TRY(add(m, i));
+            const bool message = i->kind == LS_ITEM_SEND && m->part < 1;
+            if (i->kind == LS_ITEM_COLL || i->kind == LS_ITEM_BEGIN) LS_TRY(add(m, i->span, i->coll, i->bytes));
+            if (message) LS_TRY(add(m, (ls_step_span)LS_BETWEEN_STAGES, LS_SENDRECV, i->bytes));
         }
     return LS_OK;
+}
+
+/* What a rank computes and touches between two calls or messages, on average. */
+static void find_gap(job *j)
+{
+    double seconds = 0, bytes = 0, waits = 1;
+    for (int s = 0; s < j->l->stages; s++)
+        for (int k = 0; k < j->l->of[s].n; k++) {
+            const ls_step_item *i = &j->l->of[s].item[k];
+            const bool work = i->kind == LS_ITEM_WORK;
+            seconds += work ? i->seconds : 0;
+            bytes += work ? i->bytes : 0;
+            waits += i->kind == LS_ITEM_COLL || i->kind == LS_ITEM_BEGIN || i->kind == LS_ITEM_RECV;
+        }
+    j->gap_s = fmin(seconds / waits, MOST_GAP);
+    j->gap_bytes = (size_t)fmin(fmax(bytes / waits, SHORT), (double)OTHERS / fmax(1, j->l->ranks / j->cores));
 }
 
 static ls_mesh_groups groups_of(const ls_step_lists *l, const ls_step_span *span)
@@ -108,55 +143,96 @@ static ls_status call(const caller *k, const ls_measured_coll *x)
     return ls_work_wait(work);
 }
 
-/* What a rank does between two calls: it writes its vectors, and reads what else it has. */
+static void read_lines(caller *k, size_t nbytes)
+{
+    for (size_t i = 0; i < nbytes; i += LINE, k->at = (k->at + LINE) % OTHERS)
+        k->sum += (unsigned char)k->others[k->at];
+}
+
+/* What its caches hold, again and again. */
+static void read_near(caller *k, int passes)
+{
+    for (int p = 0; p < passes; p++)
+        for (size_t i = 0; i < SHORT; i += LINE) k->sum += (unsigned char)k->others[i];
+}
+
+/* What a rank does between two calls: it reads what else it has, computes for as long as it does on average between two
+ * calls of the step (meanwhile others, who share its core, wait or have their turn), and at last writes its vector. */
 static void compute(caller *k, const ls_measured_coll *x)
 {
     const size_t n = measured_bytes(k->j, x);
-    const double here = fmax(1, k->j->l->ranks / k->j->cores);
-    const size_t reads = n <= SHORT ? SHORT : (size_t)((double)OTHERS / here);
-    for (size_t i = 0; i < n / sizeof(float); i += LINE / sizeof(float)) k->in[i] = k->out[i] = 1;
-    for (size_t i = 0; i < reads; i += LINE, k->at = (k->at + LINE) % OTHERS) k->sum += (unsigned char)k->others[k->at];
+    float *vector = x->coll == LS_SENDRECV || x->coll == LS_ALL_TO_ALL ? k->in : k->out;
+    read_lines(k, k->j->gap_bytes);
+    read_near(k, k->passes);
+    for (size_t i = 0; i < n / sizeof(float); i += LINE / sizeof(float)) vector[i] = 1;
 }
 
 static int calls_of(size_t nbytes) { return nbytes <= SHORT ? 24 : nbytes <= (size_t)512 << 10 ? 6 : 2; }
 
-/* Of rank 0: seconds of a round, of the whole world. */
-static ls_status time_batch(caller *k, const ls_measured_coll *x, int way, double *s)
+/* From the moment at which the first rank begins to that at which the last one has ended: with the reads of clocks. */
+typedef struct batch { double wall_s, busy_s; } batch; /* per call: by the clock; what all ranks computed */
+
+static ls_status time_batch(caller *k, const ls_measured_coll *x, int way, batch *out)
 {
+    const ls_env *env = ls_env_get();
+    ls_group *all = ls_world_group(k->w);
     const int calls = calls_of(measured_bytes(k->j, x));
-    LS_TRY(ls_barrier(ls_world_group(k->w)));
-    const uint64_t from = ls_env_get()->mono_ns();
+    double busy = 0;
+    compute(k, x); /* the first call finds nothing in caches */
+    if (way == CALL && k->g) LS_TRY(call(k, x));
+    LS_TRY(ls_barrier(all));
+    int64_t from = (int64_t)env->mono_ns();
     for (int i = 0; i < calls; i++) {
+        const uint64_t cpu = env->thread_cpu_ns();
         compute(k, x);
+        busy += 1e-9 * (double)(env->thread_cpu_ns() - cpu);
         if (way == CALL && k->g) LS_TRY(call(k, x));
     }
-    LS_TRY(ls_barrier(ls_world_group(k->w)));
-    *s = 1e-9 * (double)(ls_env_get()->mono_ns() - from) / calls;
+    int64_t to = (int64_t)env->mono_ns();
+    LS_TRY(ls_all_reduce(all, &from, &from, 1, LS_I64, LS_MIN));
+    LS_TRY(ls_all_reduce(all, &to, &to, 1, LS_I64, LS_MAX));
+    LS_TRY(ls_all_reduce(all, &busy, &busy, 1, LS_F64, LS_SUM));
+    *out = (batch){ 1e-9 * (double)(to - from) / calls, busy / calls };
     return LS_OK;
 }
 
-/* Rank 0's clock decides for all. */
-static ls_status is_time(const caller *k, int32_t *is)
+/* What is left of a batch when computing is taken off. Where ranks share cores it is what they computed then: others
+ * use their caches meanwhile, as in mirrors. Else it is a batch without calls: what disturbs the machine for longer is
+ * in both. */
+static ls_status time_call(caller *k, const ls_measured_coll *x, double *s)
 {
-    *is = ls_env_get()->mono_ns() < k->j->until_ns;
-    return ls_broadcast(ls_world_group(k->w), is, 1, LS_I32, 0);
-}
-
-/* *in_time: false if there was no time for all batches, and nothing is known. */
-static ls_status time_coll(caller *k, const ls_measured_coll *x, double *seconds, int32_t *in_time)
-{
-    double took[BATCHES], with, without;
-    LS_TRY(time_batch(k, x, CALL, &with)); /* the first calls find nothing in caches */
-    for (int i = 0; i < BATCHES; i++) { /* what disturbs the machine for longer is in both, and taken off */
-        LS_TRY(is_time(k, in_time));
-        if (!*in_time) return LS_OK;
-        LS_TRY(time_batch(k, x, NO_CALL, &without));
-        LS_TRY(time_batch(k, x, CALL, &with));
-        took[i] = with - without;
+    batch with, without;
+    LS_TRY(time_batch(k, x, CALL, &with));
+    if (k->j->of->part < 1) {
+        *s = with.wall_s - (with.busy_s + k->look_s * k->j->l->ranks) / k->j->cores;
+        return LS_OK;
     }
-    const double more = x->bytes / (double)measured_bytes(k->j, x);
-    *seconds = fmax(0, ls_median(took, BATCHES)) * fmax(1, more);
+    LS_TRY(time_batch(k, x, NO_CALL, &without));
+    *s = with.wall_s - without.wall_s;
     return LS_OK;
+}
+
+/* How long a look at the processor's clock takes, and how often a rank reads what is near in the time between two calls
+ * that the other reads leave. */
+static void calibrate(caller *k)
+{
+    enum { TIMES = 200, PASSES = 50, ROUNDS = 5 };
+    const ls_env *env = ls_env_get();
+    double look[ROUNDS], far[ROUNDS], near[ROUNDS];
+    for (int i = 0; i < ROUNDS; i++) {
+        const uint64_t from = env->thread_cpu_ns();
+        for (int n = 0; n < TIMES; n++) (void)env->thread_cpu_ns();
+        const uint64_t looked = env->thread_cpu_ns();
+        read_lines(k, k->j->gap_bytes);
+        const uint64_t read = env->thread_cpu_ns();
+        read_near(k, PASSES);
+        look[i] = 1e-9 * (double)(looked - from) / TIMES;
+        far[i] = 1e-9 * (double)(read - looked);
+        near[i] = 1e-9 * (double)(env->thread_cpu_ns() - read) / PASSES;
+    }
+    const double left = k->j->gap_s - ls_median(far, ROUNDS), one = ls_median(near, ROUNDS);
+    k->look_s = ls_median(look, ROUNDS);
+    k->passes = k->j->of->part < 1 && left > 0 && one > 0 ? (int)(left / one) : 0;
 }
 
 /* --- all of them ------------------------------------------------------------------------------------------------ */
@@ -187,45 +263,98 @@ static void stay_apart(const job *j, int rank)
 {
     const ls_env *env = ls_env_get();
     const int cores = (int)j->cores, each = cores / j->l->ranks;
-    uint64_t mask[MASK_WORDS];
+    uint64_t mask[LS_LOCAL_MASK_WORDS];
     if (each < 1) return;
-    const int n = env->cpu_mask(mask, MASK_WORDS);
+    const int n = env->cpu_mask(mask, LS_LOCAL_MASK_WORDS);
     if (n > 0 && n < cores) {
         int first = 0;
         while (!(mask[first / 64] >> first % 64 & 1u)) first++;
-        for (int cpu = first; cpu < first + cores && cpu < 64 * MASK_WORDS; cpu++) mask[cpu / 64] |= 1ull << cpu % 64;
-        (void)env->bind_cpus(mask, MASK_WORDS);
+        for (int cpu = first; cpu < first + cores && cpu < 64 * LS_LOCAL_MASK_WORDS; cpu++)
+            mask[cpu / 64] |= 1ull << cpu % 64;
+        (void)env->bind_cpus(mask, LS_LOCAL_MASK_WORDS);
     }
     (void)ls_cores_stay_on(rank * each, each);
 }
 
-static ls_status split(caller *k, const ls_measured_coll *x)
+/* The groups of each collective; those of the same axes are the same. */
+static ls_status split_all(caller *k)
 {
-    const ls_mesh_groups m = groups_of(k->j->l, &x->span);
-    int first, place;
-    const bool in = ls_mesh_groups_of(&m, ls_world_rank(k->w), &first, &place);
-    return ls_group_split(ls_world_group(k->w), in ? first : -1, &k->g);
-}
-
-static ls_status time_all(caller *k)
-{
-    const ls_measured_colls *m = k->j->out;
-    const bool first = ls_world_rank(k->w) == 0;
+    const ls_measured_colls *m = k->j->of;
     for (int i = 0; i < m->n; i++) {
-        int32_t in_time;
-        double seconds = 0;
-        LS_TRY(is_time(k, &in_time));
-        if (!in_time) return LS_OK;
-        LS_TRY(split(k, &m->of[i]));
-        const ls_status st = time_coll(k, &m->of[i], &seconds, &in_time);
-        ls_group_destroy(k->g);
-        LS_TRY(st);
-        if (!in_time) return LS_OK;
-        if (!first) continue;
-        m->of[i].seconds = seconds;
-        k->j->timed = i + 1;
+        int first, place, had = 0;
+        while (had < i && !ls_step_same_span(&m->of[had].span, &m->of[i].span)) had++;
+        if (had < i) {
+            k->group[i] = k->group[had];
+            continue;
+        }
+        const ls_mesh_groups g = groups_of(k->j->l, &m->of[i].span);
+        const bool in = ls_mesh_groups_of(&g, ls_world_rank(k->w), &first, &place);
+        LS_TRY(ls_group_split(ls_world_group(k->w), in ? first : -1, &k->group[i]));
     }
     return LS_OK;
+}
+
+/* *more: false if there is no time for another batch, or there are enough. */
+static ls_status is_time(const caller *k, int pass, int32_t *more)
+{
+    const job *j = k->j;
+    const uint64_t now = ls_env_get()->mono_ns(); /* rank 0's clock decides for all */
+    *more = now < j->until_ns && (pass < LEAST_PASSES || now < j->enough_ns);
+    return ls_broadcast(ls_world_group(k->w), more, 1, LS_I32, 0);
+}
+
+/* All collectives once, and once again: what disturbs the machine for a while is in a part of the passes. */
+static ls_status time_all(caller *k)
+{
+    const ls_measured_colls *m = k->j->of;
+    const bool shared = m->part < 1;
+    for (int pass = 0; pass < MOST_PASSES; pass++) {
+        if (shared)
+            ls_local_place(&k->cpus, ls_world_rank(k->w), k->j->l->ranks, k->j->cores, (unsigned)pass);
+        for (int i = 0; i < m->n; i++) {
+            int32_t more;
+            LS_TRY(is_time(k, pass, &more));
+            if (!more) return LS_OK;
+            k->g = k->group[i];
+            LS_TRY(time_call(k, &m->of[i], &k->took[i * MOST_PASSES + pass]));
+            k->timed[i] = pass + 1;
+        }
+    }
+    return LS_OK;
+}
+
+/* Where ranks share cores, each assignment to cores is one that a run may have. */
+static void tell(const caller *k)
+{
+    const ls_measured_colls *m = k->j->of;
+    told *to = k->j->told;
+    for (to->timed = 0; to->timed < m->n && k->timed[to->timed] > 0; to->timed++) {
+        const ls_measured_coll *x = &m->of[to->timed];
+        const double more = x->bytes / (double)measured_bytes(k->j, x);
+        const size_t n = (size_t)k->timed[to->timed];
+        double *took = &k->took[to->timed * MOST_PASSES];
+        const double s = m->part < 1 ? ls_undisturbed_mean(took, n) : ls_median(took, n);
+        to->seconds[to->timed] = fmax(0, s) * fmax(1, more);
+    }
+}
+
+static ls_status make_room(caller *k)
+{
+    const size_t n = (size_t)k->j->of->n;
+    k->others = calloc(OTHERS, 1);
+    k->group = calloc(n, sizeof(ls_group *));
+    k->took = calloc(n * MOST_PASSES, sizeof(double));
+    k->timed = calloc(n, sizeof(int));
+    return k->others && k->group && k->took && k->timed ? LS_OK :
+        ls_fail(LS_NO_MEMORY, "%zu bytes to read between %zu collectives", OTHERS, n);
+}
+
+static void free_room(caller *k)
+{
+    free(k->others);
+    free(k->group);
+    free(k->took);
+    free(k->timed);
 }
 
 static ls_status time_rank(ls_world *w, void *arg)
@@ -235,14 +364,20 @@ static ls_status time_rank(ls_world *w, void *arg)
     stay_apart(j, ls_world_rank(w));
     LS_TRY(ls_alloc(w, j->most, LS_MEM_COMM, &in));
     LS_TRY(ls_alloc(w, j->most, LS_MEM_COMM, &out));
-    caller k = { .j = j, .w = w, .in = in, .out = out, .others = calloc(OTHERS, 1) };
-    if (!k.others) return ls_fail(LS_NO_MEMORY, "%zu bytes to read between collectives", OTHERS);
+    caller k = { .j = j, .w = w, .in = in, .out = out };
     memset(in, 0, j->most);
     memset(out, 0, j->most);
-    ls_status st = await_cores(j, w);
+    ls_status st = make_room(&k);
+    if (st == LS_OK) {
+        ls_local_cpus_here(&k.cpus);
+        calibrate(&k);
+        st = await_cores(j, w);
+    }
+    if (st == LS_OK) st = split_all(&k);
     if (st == LS_OK) st = time_all(&k);
-    k.others[0] = (char)k.sum; /* so that it is read */
-    free(k.others);
+    if (st == LS_OK && ls_world_rank(w) == 0) tell(&k);
+    if (k.others) k.others[0] = (char)k.sum; /* so that it is read */
+    free_room(&k);
     return st;
 }
 
@@ -264,13 +399,20 @@ ls_status ls_colls_measure(const ls_train_config *c, const ls_step_lists *l, dou
     if (l->ranks < 2 || l->ranks > MOST_RANKS) return LS_OK;
     LS_TRY(collect(l, out));
     if (out->n == 0) return LS_OK;
-    job j = { .l = l, .out = out, .cores = cores, .until_ns = from + (uint64_t)(1e9 * long_s),
+    void *shared;
+    const size_t nbytes = sizeof(told) + (size_t)out->n * sizeof(double);
+    LS_TRY(ls_local_alloc(nbytes, nbytes, &shared));
+    job j = { .l = l, .of = out, .told = shared, .cores = cores, .until_ns = from + (uint64_t)(1e9 * long_s),
+              .enough_ns = from + ENOUGH_NS,
               .most = longest(out, l->ranks) };
+    find_gap(&j);
     ls_world_opts o = ls_train_world_opts(c, &none);
     o.progress = LS_PROGRESS_INLINE;
     o.arena_bytes = 4 * j.most + ((size_t)4 << 20); /* an algorithm that was asked for may copy both vectors */
-    const ls_status st = ls_world_threads(l->ranks, &o, time_rank, &j);
-    out->n = j.timed;
+    const ls_status st = ls_local_run(l->ranks, &o, time_rank, &j, ls_train_as_threads(c));
+    out->n = j.told->timed;
+    for (int i = 0; i < out->n; i++) out->of[i].seconds = j.told->seconds[i];
+    ls_local_free(shared, nbytes);
     out->seconds = 1e-9 * (double)(ls_env_get()->mono_ns() - from);
     return st == LS_OK ? LS_OK : ls_while(st, "timing the collectives of %d ranks", l->ranks);
 }

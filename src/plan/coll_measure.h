@@ -1,8 +1,11 @@
 /* coll_measure.h -- what the collectives of a step take on this machine.
  *
- * As many ranks as the run has, threads of this process, carry out each collective of the step with its length, all of
- * its groups at once, as ranks do that are alike. Between two calls each rank writes its vector, as backward does, and
- * reads other memory. What that takes by itself is taken off.
+ * As many ranks as the run has, started by this process, carry out each collective of the step with its length, all of
+ * its groups at once, as ranks do that are alike. Between two calls each rank reads as many bytes as the step does on
+ * average between two calls, where ranks share cores also computes as long (at most 0.1 ms), and writes its vector, as
+ * backward does. What that takes is taken off: of ranks that share cores their processor time between these very calls,
+ * else the time of a batch without calls. All collectives are timed in turn, in several passes, each with another
+ * assignment of ranks to cores that they share.
  */
 #ifndef LS_PLAN_COLL_MEASURE_H
 #define LS_PLAN_COLL_MEASURE_H
@@ -24,12 +27,15 @@ typedef struct ls_measured_colls {
 } ls_measured_colls;
 
 /* Times the collectives of these lists, whose ranks are all on this machine with its `cores`. There are none with
- * another transport than shared memory, another backend than sched, one rank, or more than 64. Those that are not
- * finished after long_s seconds are left out. To be freed also after a failure. LS_NO_MEMORY, and the failures of a
- * world of threads. */
+ * another transport than shared memory, another backend than sched, one rank, or more than 64. Those that have
+ * no pass after long_s seconds are left out. To be freed also after a failure. LS_NO_MEMORY, and the failures of
+ * ls_local_run. */
 ls_status ls_colls_measure(const ls_train_config *c, const ls_step_lists *l, double cores, double long_s,
                            ls_measured_colls *out);
 void ls_colls_free(ls_measured_colls *m);
+/* Messages between stages, timed where ranks share cores: each rank sends one to the next stage, the last one to the
+ * first, and receives one. As LS_SENDRECV of this span. */
+#define LS_BETWEEN_STAGES { .axes = LS_ALONG(LS_AXIS_PP) }
 /* NULL: it was not measured. */
 const ls_measured_coll *ls_colls_find(const ls_measured_colls *m, const ls_step_span *span, ls_coll coll,
                                       double bytes);

@@ -7,8 +7,10 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/median.h"
 #include "base/team.h"
 #include "coll/cost.h"
+#include "group/local_ranks.h"
 #include "net/world.h"
 #include "train/explain_run.h"
 #include "train/memory_stages.h"
@@ -16,6 +18,7 @@
 typedef unsigned long long num; /* for printf */
 
 #define COLLS_LONG_S 3 /* for timing collectives */
+#define ASSIGNMENTS 9 /* of ranks to cores: an odd number, for the median */
 #define JITTER_SEED 1 /* any: the same prediction each time */
 
 /* --- this machine ---------------------------------------------------------------------------------------- */
@@ -76,7 +79,13 @@ ls_status ls_here_make(const ls_train_config *c, int ranks, int local, ls_here *
     LS_TRY(time_ranks(c, out));
     const double at_once = out->cores / out->measured->threads;
     out->shared = local > at_once;
-    if (out->shared) LS_TRY(ls_wait_cost_measure(local, out->cores, &out->waits));
+    ls_wait_ranks waits = { .ranks = local, .cores = out->cores, .threads = ls_train_as_threads(c),
+                            .together = out->mirrored && out->measured->threads == 1 };
+    if (out->shared && ls_wait_cost_measure(&waits, &out->waits) < 0) { /* processes may be refused, and threads not */
+        ls_log(LS_LOG_INFO, "waits are those of threads: %s", ls_last_error());
+        waits.threads = true;
+        LS_TRY(ls_wait_cost_measure(&waits, &out->waits));
+    }
     out->for_ranks = out->shared ? at_once * ranks / local : 0;
     return LS_OK;
 }
@@ -85,7 +94,9 @@ void ls_here_free(ls_here *h)
 {
     for (int i = 0; i < h->nmeasured; i++) ls_measured_free(&h->measured[i]);
     free(h->measured);
+    free(h->core);
     h->measured = NULL;
+    h->core = NULL;
     h->nmeasured = 0;
     ls_colls_free(&h->colls);
 }
@@ -95,6 +106,38 @@ void ls_here_time_colls(ls_here *h, const ls_train_config *c, const ls_step_list
     if (h->local < h->ranks || ls_colls_measure(c, l, h->cores, COLLS_LONG_S, &h->colls) == LS_OK) return;
     ls_log(LS_LOG_INFO, "collectives take what links take: %s", ls_last_error());
     ls_colls_free(&h->colls);
+}
+
+static void assign(ls_here *h, unsigned round)
+{
+    for (int r = 0; r < h->ranks; r++) h->core[r] = (uint32_t)ls_local_core(r, h->ranks, (int)h->for_ranks, round);
+}
+
+ls_status ls_here_place(ls_here *h, const ls_step_lists *l, ls_step_sim_opts *o)
+{
+    double s[ASSIGNMENTS], sorted[ASSIGNMENTS];
+    o->core = NULL;
+    if (!h->shared || h->local < h->ranks || !ls_local_is_even(h->ranks, h->for_ranks)) return LS_OK;
+    free(h->core);
+    h->core = malloc((size_t)h->ranks * sizeof *h->core);
+    ls_step_result *r = calloc(1, sizeof *r);
+    ls_status st = h->core && r ? LS_OK : ls_fail(LS_NO_MEMORY, "the cores of %d ranks", h->ranks);
+    ls_step_sim_opts one = *o;
+    one.core = h->core;
+    one.trace = NULL;
+    for (unsigned i = 0; i < ASSIGNMENTS && st == LS_OK; i++) {
+        assign(h, i);
+        st = ls_step_simulate(l, &one, r);
+        s[i] = sorted[i] = r->step_s;
+    }
+    free(r);
+    LS_TRY(st);
+    const double median = ls_median(sorted, ASSIGNMENTS);
+    unsigned round = 0;
+    while (round < ASSIGNMENTS - 1 && s[round] != median) round++;
+    assign(h, round);
+    o->core = h->core;
+    return LS_OK;
 }
 
 static double jitter_of(const ls_here *h)
@@ -126,10 +169,11 @@ void ls_here_text(const ls_here *h, ls_text *out)
                 h->mirrored ? "" : "on one rank with the whole model, ", m->steps, m->micro_batches, m->micro_batches == 1 ? "" : "es", m->seconds, m->threads,
                 m->threads == 1 ? "" : "s", h->cost_from);
     if (h->colls.n > 0)
-        ls_text_add(out, "; %d collective%s timed with all ranks in %.2f s", h->colls.n, h->colls.n == 1 ? "" : "s",
-                    h->colls.seconds);
+        ls_text_add(out, "; %d kind%s of collectives and messages timed with all ranks in %.2f s", h->colls.n,
+                    h->colls.n == 1 ? "" : "s", h->colls.seconds);
     if (h->shared)
-        ls_text_add(out, "; %d ranks share %g core%s: each wait in a collective takes %.1f us of a core, each message %.1f us",
+        ls_text_add(out, "; %d ranks share %g core%s: each wait that was not timed takes %.1f us of a core, each such "
+                         "message %.1f us",
                     h->local, h->cores, h->cores == 1 ? "" : "s", 1e6 * h->waits.coll_s, 1e6 * h->waits.message_s);
 }
 
@@ -164,6 +208,7 @@ static ls_status simulate(const ls_train_config *c, ls_predicted *p)
     ls_step_result *r = calloc(1, sizeof *r);
     ls_status st = r ? ls_step_lists_create(c, p->here.ranks, &rates, &l) : ls_fail(LS_NO_MEMORY, "a simulation");
     if (st == LS_OK) ls_here_time_colls(&p->here, c, &l);
+    if (st == LS_OK) st = ls_here_place(&p->here, &l, &s);
     if (st == LS_OK) st = ls_step_simulate(&l, &s, r);
     if (st == LS_OK) sum_up(r, l.stages, p->here.shared, &p->time);
     ls_step_lists_free(&l);

@@ -26,7 +26,8 @@ typedef struct ls_here {
     double cores;         /* of this machine */
     bool shared;          /* ranks have more threads than there are cores */
     double for_ranks;     /* ls_step_sim_opts.cores, */
-    ls_wait_cost waits;   /* where cores are shared */
+    ls_wait_cost waits;   /* where cores are shared, */
+    uint32_t *core;       /* owned: [ranks], on which each rank then stays (ls_here_place); NULL: on all */
     ls_measured_colls colls; /* owned */
     ls_topo topo;
     ls_measured *measured; /* owned: [nmeasured]: of each stage, or of all of them */
@@ -43,6 +44,10 @@ void ls_here_free(ls_here *h);
 /* Times the collectives of a step with all its ranks. If there are several nodes, or if it fails, there are none: they
  * take what links take. */
 void ls_here_time_colls(ls_here *h, const ls_train_config *c, const ls_step_lists *l);
+/* Sets o->core. Where ranks share the cores of one node, a run leaves most of them on the core on which they begin: of
+ * several assignments of ranks to cores, h keeps the one whose step takes the median time. Else, and where cores cannot
+ * have equally many ranks: NULL. */
+ls_status ls_here_place(ls_here *h, const ls_step_lists *l, ls_step_sim_opts *o);
 /* What a simulation takes from it: the links, the cores that ranks share and what waiting costs then, and how much
  * operations vary. */
 void ls_here_options(const ls_here *h, ls_step_sim_opts *o);

@@ -30,11 +30,12 @@ typedef struct builder {
     double *cost;  /* owned, as all below */
     uint32_t ncosts, cap;
     const ls_des_op **all;
-    uint32_t *base, *place, *group, *members;
+    uint32_t *base, *place, *group, *members, *core;
     double *pace;
     ls_step_parts *parts; /* [ranks] */
     double *ends, beside_s;
-    int stage;     /* at hand */
+    int stage;     /* at hand, */
+    int begun;     /* and how far its items were looked at for those that go on beside */
     double since;  /* bytes that a rank of the stage at hand touches since it waited last */
     ls_step_trace *trace;
 } builder;
@@ -155,13 +156,25 @@ static ls_status put_wait(builder *b, program *own, int k, double itself)
 static double message_s(const builder *b) { return b->o->waits ? b->o->waits->message_s : 0; }
 static double coll_s(const builder *b) { return b->o->waits ? b->o->waits->coll_s : 0; }
 
-/* Where ranks share cores, a collective that was measured is a part of a core's time for each of them, whenever it
- * comes; else all take the same time from the moment at which the last one is there. */
+static bool is_measured(const builder *b, const ls_step_item *i)
+{
+    return ls_colls_find(b->o->colls, &i->span, i->coll, i->bytes) != NULL;
+}
+
+/* Works that go on beside are waited for in the order in which they began. */
+static const ls_step_item *next_begun(builder *b)
+{
+    const ls_step_list *l = &b->l->of[b->stage];
+    while (b->begun < l->n && l->item[b->begun].kind != LS_ITEM_BEGIN) b->begun++;
+    return b->begun < l->n ? &l->item[b->begun++] : NULL;
+}
+
+/* Where ranks share cores, a collective that was measured, with its waits, is a part of a core's time for each of them,
+ * whenever it comes; else all take the same time from the moment at which the last one is there. */
 static ls_status put_coll(builder *b, program *own, int k, uint32_t groups, double seconds)
 {
     const ls_step_item *i = &b->l->of[b->stage].item[k];
-    const bool measured = ls_colls_find(b->o->colls, &i->span, i->coll, i->bytes) != NULL;
-    const bool beside = i->kind == LS_ITEM_BEGIN, of_a_core = measured && b->o->waits;
+    const bool beside = i->kind == LS_ITEM_BEGIN, of_a_core = is_measured(b, i) && b->o->waits;
     uint32_t cost;
     LS_TRY(add_cost(b, of_a_core ? seconds * b->o->colls->part : seconds, &cost));
     if (of_a_core && beside) LS_TRY(put(own, k, ls_des_op_of(LS_DES_WORK, 0, 0, cost)));
@@ -170,11 +183,33 @@ static ls_status put_coll(builder *b, program *own, int k, uint32_t groups, doub
     return put(own, k, ls_des_op_of(LS_DES_MEET, groups, 0, of_a_core ? NOTHING : cost));
 }
 
+/* To where `recv` receives: those of an edge, one way, are alike. */
+static double bytes_sent(const ls_step_lists *l, const ls_step_item *recv)
+{
+    for (int s = 0; s < l->stages; s++)
+        for (int k = 0; k < l->of[s].n; k++) {
+            const ls_step_item *i = &l->of[s].item[k];
+            if (i->kind == LS_ITEM_SEND && i->edge == recv->edge && i->forward == recv->forward) return i->bytes;
+        }
+    return 0;
+}
+
+/* Between stages, where ranks share cores: half of a message's work is the sender's. 0: it was not timed. */
+static double half_message_s(const builder *b, const ls_step_item *i)
+{
+    if (!b->o->waits || (i->kind != LS_ITEM_SEND && i->kind != LS_ITEM_RECV)) return 0;
+    const double bytes = i->kind == LS_ITEM_SEND ? i->bytes : bytes_sent(b->l, i);
+    const ls_step_span stages = LS_BETWEEN_STAGES;
+    const ls_measured_coll *m = ls_colls_find(b->o->colls, &stages, LS_SENDRECV, bytes);
+    return m ? 0.5 * m->seconds * b->o->colls->part : 0;
+}
+
 static ls_status put_item(builder *b, int stage, int k, int calls[LS_STEP_PRICES], int *waited)
 {
     const ls_step_item *i = &b->l->of[stage].item[k];
     program *own = &b->compute[stage], *beside = &b->beside[stage];
     const uint32_t via = FIRST_EDGE + 2 * (uint32_t)i->edge + (i->forward ? 0 : 1);
+    const double half = half_message_s(b, i);
     double seconds = i->seconds;
     uint32_t cost = NOTHING, groups = 0;
     if (i->kind == LS_ITEM_COLL || i->kind == LS_ITEM_BEGIN) {
@@ -197,14 +232,22 @@ static ls_status put_item(builder *b, int stage, int k, int calls[LS_STEP_PRICES
         return put(beside, k, ls_des_op_of(LS_DES_SEND, UINT32_MAX, DONE, NOTHING));
     case LS_ITEM_WAIT:
         for (; *waited < i->count; ++*waited) {
+            const ls_step_item *begun = next_begun(b);
+            const bool timed = begun && is_measured(b, begun);
             LS_TRY(put(own, k, ls_des_op_of(LS_DES_RECV, 1, DONE, NOTHING)));
-            LS_TRY(put_wait(b, own, k, coll_s(b)));
+            LS_TRY(put_wait(b, own, k, timed ? 0 : coll_s(b)));
         }
         return LS_OK;
-    case LS_ITEM_SEND: return put(own, k, ls_des_op_of(LS_DES_SEND, to_peer(b, i, stage), via, cost));
+    case LS_ITEM_SEND:
+        if (half > 0) {
+            LS_TRY(add_cost(b, half, &cost));
+            LS_TRY(put(own, k, ls_des_op_of(LS_DES_WORK, 0, 0, cost)));
+            cost = NOTHING; /* no link has it: it was copied */
+        }
+        return put(own, k, ls_des_op_of(LS_DES_SEND, to_peer(b, i, stage), via, cost));
     case LS_ITEM_RECV:
         LS_TRY(put(own, k, ls_des_op_of(LS_DES_RECV, to_peer(b, i, stage), via, NOTHING)));
-        return put_wait(b, own, k, message_s(b));
+        return put_wait(b, own, k, half > 0 ? half : message_s(b));
     }
     return LS_OK;
 }
@@ -217,6 +260,7 @@ static ls_status put_stage(builder *b, int stage)
         return ls_fail(LS_UNSUPPORTED, "a pipeline of %d stages: at most %d can be simulated",
                        b->l->stages * b->l->chunks, MOST_EDGES);
     b->stage = stage;
+    b->begun = 0;
     b->since = 0;
     for (int k = 0; k < b->l->of[stage].n; k++) LS_TRY(put_item(b, stage, k, calls, &waited));
     LS_TRY(put(&b->compute[stage], -1, end));
@@ -234,9 +278,11 @@ static ls_status put_ranks(builder *b)
     b->group = calloc(axes * n + 1, sizeof *b->group);
     b->members = malloc((2 * axes * ranks + 1) * sizeof *b->members);
     b->pace = malloc(n * sizeof *b->pace);
+    b->core = b->o->core ? malloc(n * sizeof *b->core) : NULL;
     b->parts = calloc(ranks, sizeof *b->parts);
     b->ends = malloc(n * sizeof *b->ends);
-    if (!b->all || !b->base || !b->place || !b->group || !b->members || !b->pace || !b->parts || !b->ends)
+    if (!b->all || !b->base || !b->place || !b->group || !b->members || !b->pace || !b->parts || !b->ends ||
+        (b->o->core && !b->core))
         return ls_fail(LS_NO_MEMORY, "%zu ranks", ranks);
     for (uint32_t p = 0; p < n; p++) {
         const int stage = stage_of(b, (int)(p / 2));
@@ -244,6 +290,7 @@ static ls_status put_ranks(builder *b)
         b->base[p] = p;
         b->place[p] = p / 2;
         b->pace[p] = 1;
+        if (b->core) b->core[p] = b->o->core[p / 2];
         for (size_t a = 0; a < axes; a++) {
             int first, place;
             if (ls_mesh_groups_of(&b->groups[a], (int)(p / 2), &first, &place))
@@ -276,7 +323,7 @@ static void on_span(void *arg, const ls_des_op *op, const ls_des_span *s)
     if (beside && op->kind == LS_DES_MEET) b->beside_s += s->until_s - s->ready_s;
     if (beside && op->kind == LS_DES_WORK) b->beside_s += s->until_s - s->from_s;
     const bool waits = !beside && op->kind == LS_DES_WORK && i->kind != LS_ITEM_WORK;
-    const bool stages = i->kind == LS_ITEM_RECV || (i->span.axes >> LS_AXIS_PP & 1u);
+    const bool stages = i->kind == LS_ITEM_SEND || i->kind == LS_ITEM_RECV || (i->span.axes >> LS_AXIS_PP & 1u);
     if (waits) *(stages ? &to->stages : &to->collectives) += s->until_s - s->from_s;
     if (!beside && op->kind == LS_DES_WORK && !waits) {
         to->compute += s->until_s - s->from_s;
@@ -334,7 +381,8 @@ static ls_status run(builder *b)
             .members = b->members,
         .net = { .topo = b->o->t, .gap = 1, .sharing = LS_DES_FIFO, .failure = b->o->failure,
                  .nfailures = b->o->nfailures },
-        .cores = b->o->cores, .pace = b->pace, .jitter = b->o->jitter, .seed = b->o->seed, .told = on_span, .arg = b,
+        .cores = b->o->cores, .core = b->core, .pace = b->pace, .jitter = b->o->jitter, .seed = b->o->seed,
+        .told = on_span, .arg = b,
     };
     ls_des_result r = { .ends_s = b->ends };
     LS_TRY(ls_des_run(&m, &r));
@@ -362,6 +410,7 @@ ls_status ls_step_simulate(const ls_step_lists *l, const ls_step_sim_opts *o, ls
     free(b.group);
     free(b.members);
     free(b.pace);
+    free(b.core);
     free(b.parts);
     free(b.ends);
     ls_step_trace_free(b.trace);

@@ -1,4 +1,4 @@
-/* wait_cost.c -- two measurements: ranks that are threads of this process and do nothing but wait for each other; and a
+/* wait_cost.c -- two measurements: ranks that do nothing but wait for each other; and a
  * block that is read after others were, and again: the difference is what the second time found near by. */
 #include "plan/wait_cost.h"
 
@@ -8,6 +8,7 @@
 
 #include "base/env.h"
 #include "base/median.h"
+#include "group/local_ranks.h"
 #include "lockstep/group.h"
 
 /* --- caches ------------------------------------------------------------------------------------------------- */
@@ -69,6 +70,7 @@ enum { CALLS = 64, BATCHES = 11, VALUES = 512, BLOCK = 32 << 10, PASSES = 16 };
 enum { NO_CALL, COLL, MESSAGE, WAYS };
 
 typedef struct oversubscribed {
+    double cores;
     double s[WAYS][BATCHES]; /* rank 0's: of a call */
 } oversubscribed;
 
@@ -101,33 +103,44 @@ static ls_status time_rank(ls_world *w, void *arg)
 {
     oversubscribed *c = arg, other;
     oversubscribed *mine = ls_world_rank(w) == 0 ? c : &other;
+    ls_local_cpus cpus;
+    ls_local_cpus_here(&cpus);
     char *block = calloc(BLOCK, 1);
     ls_status st = block ? LS_OK : ls_fail(LS_NO_MEMORY, "%d bytes to compute with", BLOCK);
-    for (int i = 0; i < BATCHES; i++)
+    for (int i = 0; i < BATCHES; i++) {
+        ls_local_place(&cpus, ls_world_rank(w), ls_world_size(w), c->cores, (unsigned)i);
         for (int way = 0; way < WAYS && st == LS_OK; way++)
             st = time_calls(ls_world_group(w), way, block, &mine->s[way][i]);
+    }
     free(block);
     return st;
 }
 
 /* What all cores did in the meantime, divided among the ranks. The latency of the collective itself is in it, and
  * counts again in its price: a part of a microsecond. */
-static ls_status measure_waits(int ranks, double cores, ls_wait_cost *out)
+static ls_status measure_waits(const ls_wait_ranks *r, ls_wait_cost *out)
 {
-    const int n = ranks < LS_WAIT_RANKS ? ranks : LS_WAIT_RANKS;
+    const int n = r->ranks < LS_WAIT_RANKS ? r->ranks : LS_WAIT_RANKS;
     const ls_world_opts o = { .transport = "shm", .arena_bytes = (size_t)4 << 20 };
-    oversubscribed c;
-    LS_TRY(ls_world_threads(n, &o, time_rank, &c));
-    const double part = n > cores ? cores / n : 1, alone = ls_median(c.s[NO_CALL], BATCHES);
-    out->coll_s = part * fmax(0, ls_median(c.s[COLL], BATCHES) - alone);
-    out->message_s = part * fmax(0, ls_median(c.s[MESSAGE], BATCHES) - alone);
-    return LS_OK;
+    void *shared;
+    LS_TRY(ls_local_alloc(sizeof(oversubscribed), sizeof(oversubscribed), &shared));
+    oversubscribed *c = shared;
+    c->cores = r->cores;
+    const ls_status st = ls_local_run(n, &o, time_rank, c, r->threads);
+    if (st == LS_OK) {
+        const double part = n > r->cores ? r->cores / n : 1, alone = ls_median(c->s[NO_CALL], BATCHES);
+        out->coll_s = part * fmax(0, ls_median(c->s[COLL], BATCHES) - alone);
+        out->message_s = part * fmax(0, ls_median(c->s[MESSAGE], BATCHES) - alone);
+    }
+    ls_local_free(shared, sizeof(oversubscribed));
+    return st;
 }
 
-ls_status ls_wait_cost_measure(int ranks, double cores, ls_wait_cost *out)
+ls_status ls_wait_cost_measure(const ls_wait_ranks *r, ls_wait_cost *out)
 {
-    LS_TRY(measure_refill(out));
-    return measure_waits(ranks, cores, out);
+    *out = (ls_wait_cost){ 0 };
+    if (!r->together) LS_TRY(measure_refill(out));
+    return measure_waits(r, out);
 }
 
 double ls_wait_cost_refill_s(const ls_wait_cost *t, double bytes)

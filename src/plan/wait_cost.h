@@ -1,4 +1,4 @@
-/* wait_cost.h -- what waiting costs ranks that share cores, beside the time until what they wait for is there.
+/* wait_cost.h -- what waiting costs ranks that share cores, besides the time until what they wait for is there.
  *
  * Where each rank has a core, one that waits costs nothing. Where others use its core meanwhile, the processor changes
  * from one to the other, each looks for what has come, and its data have to come from further away, since those of
@@ -6,6 +6,8 @@
  */
 #ifndef LS_PLAN_WAIT_COST_H
 #define LS_PLAN_WAIT_COST_H
+#include <stdbool.h>
+
 #include "lockstep/status.h"
 
 #define LS_WAIT_SIZES 7
@@ -16,10 +18,17 @@ typedef struct ls_wait_cost {
     double refill_s[LS_WAIT_SIZES]; /* until 64 KiB, 128 KiB, .. of its data are near again */
 } ls_wait_cost;
 
-/* On this machine, so many ranks on so many cores, whatever the transport of a run: ranks that are threads, in shared
- * memory. In some tenths of a second. LS_NO_MEMORY, and the failures of a
- * world of threads. */
-ls_status ls_wait_cost_measure(int ranks, double cores, ls_wait_cost *out);
+typedef struct ls_wait_ranks {
+    int ranks;
+    double cores;
+    bool threads;   /* the ranks of the run are threads, and not processes */
+    bool together;  /* operations were timed while other ranks used the core at their waits: their times have what
+                     * refill_s would be, so it is 0 */
+} ls_wait_ranks;
+
+/* On this machine, whatever the transport of a run: ranks of this process, in shared memory. In some tenths of a
+ * second. LS_NO_MEMORY, and the failures of ls_local_run. */
+ls_status ls_wait_cost_measure(const ls_wait_ranks *r, ls_wait_cost *out);
 /* For a rank that reads so many bytes between two waits: no more than its caches hold comes again. */
 double ls_wait_cost_refill_s(const ls_wait_cost *t, double bytes);
 

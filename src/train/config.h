@@ -125,6 +125,7 @@ ls_status ls_train_read(ls_opts *o, const ls_train_config *c, int argc, char **a
 
 /* Whether it is a language model. */
 bool ls_train_is_lm(const ls_train_config *c);
+bool ls_train_as_threads(const ls_train_config *c); /* ranks-as: threads */
 /* A training with checkpoint.async: checkpoints are written from a copy. */
 bool ls_train_copies(const ls_train_config *c);
 /* Whether the ranks of cp are rings of neighbours that exchange heads (parallel.context ulysses-ring). */

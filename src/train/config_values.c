@@ -20,6 +20,8 @@
 bool ls_train_snapshots(const ls_train_config *c) { return c->checkpoint.snapshot > 0 && !c->eval_only; }
 bool ls_train_copies(const ls_train_config *c) { return c->checkpoint.async && !c->eval_only; }
 
+bool ls_train_as_threads(const ls_train_config *c) { return strcmp(c->ranks_as, "threads") == 0; }
+
 bool ls_train_is_lm(const ls_train_config *c)
 {
     const ls_model_class *cls = ls_model_class_find(c->model.name);

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/median.h"
 #include "base/team.h"
+#include "group/local_ranks.h"
 #include "train/trainer.h"
 
 #define WARM        3   /* steps before those that are timed, */
@@ -24,7 +25,8 @@
 #define MOST_BARE   200
 #define LONG_NS     1500000000u
 #define SMALL_RATE  1e-20      /* of mirrors whose gradients are wrong, which would drive parameters to denormals */
-#define MOST_MIRRORS 64        /* at the same time */
+#define MOST_MIRRORS 64        /* at the same time, */
+#define MOST_ROWS 4096         /* and the operations of each, if they are processes */
 #define MOST_TAKEN  (1 << 20)  /* steps: more than the limits of time allow */
 #define ASLEEP      0.2 /* an operation that computes for a smaller part of its time waits for a clock */
 
@@ -62,7 +64,9 @@ static clock_pair now(const listener *x)
     const ls_env *env = ls_env_get();
     const ls_mirrored others = x->w ? ls_world_mirrored(x->w) : (ls_mirrored){ 0 };
     const uint64_t cpu = x->out->threads > 1 ? env->cpu_ns() : env->thread_cpu_ns();
-    return (clock_pair){ env->mono_ns() - others.wall_ns, cpu - others.cpu_ns };
+    const double looks = 1e9 * (double)others.looks;
+    return (clock_pair){ env->mono_ns() - others.wall_ns - (uint64_t)(looks * x->look.wall_s),
+                         cpu - others.cpu_ns - (uint64_t)(looks * x->look.cpu_s) };
 }
 
 static sample between(clock_pair from, clock_pair to)
@@ -351,21 +355,13 @@ static double median(const double *v, int n)
     return ls_median(sorted, (size_t)n);
 }
 
-/* Without the least and the greatest: a step of a run takes what its operations take on average. */
-static double mean(const double *v, int n)
-{
-    double sum = 0, least = v[0], most = v[0];
-    for (int i = 0; i < n; i++) sum += v[i], least = fmin(least, v[i]), most = fmax(most, v[i]);
-    return n > 4 ? (sum - least - most) / (n - 2) : sum / n;
-}
-
 /* Several threads of a rank wait for each other by computing, so the clock times them: its median, since other
- * processes lengthen it. */
+ * processes lengthen it. Of processor time it is a mean: a step of a run takes what its operations take on average. */
 static ls_measured_time takes_of(const sample *s, int n, int threads, double crowd)
 {
     double wall[MOST_STEPS] = { 0 }, cpu[MOST_STEPS] = { 0 };
     for (int i = 0; i < n; i++) wall[i] = s[i].wall_s, cpu[i] = s[i].cpu_s;
-    const double w = median(wall, n), busy = mean(cpu, n);
+    const double w = median(wall, n), busy = ls_trimmed_mean(cpu, (size_t)n);
     double asleep = wall[0] - cpu[0]; /* in each step: what other processes take varies */
     for (int i = 1; i < n; i++) asleep = fmin(asleep, wall[i] - cpu[i]);
     /* where ranks share a core it is others', too: such a rank still has its part of the core */
@@ -402,7 +398,7 @@ static double typical(const sample *of, int n, bool clock)
 {
     double v[MOST_BARE] = { 0 };
     for (int i = 0; i < n; i++) v[i] = clock ? of[i].wall_s : of[i].cpu_s;
-    return clock ? median(v, n) : mean(v, n);
+    return clock ? median(v, n) : ls_trimmed_mean(v, (size_t)n);
 }
 
 /* Operations are slower while they are listened to, beyond what looks at the clocks take: a system call leaves a core's
@@ -477,6 +473,12 @@ ls_status ls_measure(const ls_train_config *c, int ranks, int here, double long_
 
 /* --- mirrors -------------------------------------------------------------------------------------------------- */
 
+/* What a mirror in a process of its own has measured. */
+typedef struct told {
+    ls_measured m; /* without `row` */
+    ls_measured_row row[MOST_ROWS];
+} told;
+
 /* The ranks of a layout that are timed. */
 typedef struct mirrors {
     const ls_train_config *c;
@@ -486,7 +488,29 @@ typedef struct mirrors {
     ls_measured *m; /* owned: [n] */
     const int *node; /* [ranks] */
     int first;     /* of those that are timed now */
+    told *told;    /* [n], shared: mirrors are processes; NULL: threads */
 } mirrors;
+
+static ls_status tell(const ls_measured *m, told *to)
+{
+    const size_t nbytes = offsetof(told, row) + (size_t)m->n * sizeof *m->row;
+    if (m->n > MOST_ROWS)
+        return ls_fail(LS_UNSUPPORTED, "%d operations per step: at most %d are timed", m->n, MOST_ROWS);
+    LS_TRY(ls_local_use(to, nbytes));
+    to->m = *m;
+    memcpy(to->row, m->row, (size_t)m->n * sizeof *m->row);
+    return LS_OK;
+}
+
+static ls_status hear(const told *t, ls_measured *out)
+{
+    const size_t nbytes = (size_t)t->m.n * sizeof *t->row;
+    *out = t->m;
+    out->row = malloc(nbytes + 1);
+    if (!out->row) return ls_fail(LS_NO_MEMORY, "the times of %d operations", t->m.n);
+    memcpy(out->row, t->row, nbytes);
+    return LS_OK;
+}
 
 static ls_status mirror_rank(ls_world *threads, void *arg)
 {
@@ -508,6 +532,8 @@ static ls_status mirror_rank(ls_world *threads, void *arg)
     ls_trainer_destroy(t);
     x->w = NULL;
     ls_world_leave(w);
+    if (st == LS_OK) sum_up(x);
+    if (st == LS_OK && all->told) st = tell(&all->m[i], &all->told[i]);
     return st;
 }
 
@@ -574,13 +600,33 @@ static ls_status join_all(const mirrors *all, const ls_plan *p, ls_measured *out
     return LS_OK;
 }
 
-static ls_status run_mirrors(mirrors *all)
+static ls_status run_threads(mirrors *all)
 {
-    ls_world_opts o = { 0 };
+    const ls_world_opts o = { 0 };
     for (all->first = 0; all->first < all->n; all->first += all->at_once)
         LS_TRY(ls_world_threads(all->at_once, &o, mirror_rank, all));
-    for (int i = 0; i < all->n; i++) sum_up(&all->x[i]);
     return LS_OK;
+}
+
+static ls_status run_processes(mirrors *all)
+{
+    const ls_world_opts o = { 0 };
+    const size_t nbytes = (size_t)all->n * sizeof(told);
+    void *shared;
+    LS_TRY(ls_local_alloc(nbytes, 0, &shared));
+    all->told = shared;
+    ls_status st = ls_local_run(all->n, &o, mirror_rank, all, false);
+    for (int i = 0; i < all->n && st == LS_OK; i++) st = hear(&all->told[i], &all->m[i]);
+    all->told = NULL;
+    ls_local_free(shared, nbytes);
+    return st;
+}
+
+/* Mirrors that share cores are what the ranks of the run are. */
+static ls_status run_mirrors(mirrors *all)
+{
+    const bool processes = all->at_once > 1 && !ls_train_as_threads(all->c);
+    return processes ? run_processes(all) : run_threads(all);
 }
 
 static ls_status in_mirrors(const ls_train_config *c, const ls_plan *p, int ranks, int here, double crowd,
