@@ -52,7 +52,6 @@ typedef struct listener {
     sample look;                /* of that, a look at both clocks */
     sample bare_of[MOST_BARE];  /* steps that no one listened to, after those of step_of: */
     int bares;                  /* so many */
-    bool bare;                  /* the step that is on is one of them */
     double data_s[MOST_STEPS], update_s[MOST_STEPS];
     ls_status st;
 } listener;
@@ -132,7 +131,7 @@ static int row_of(listener *x, const ls_op_event *e)
 static void on_op(void *arg, const ls_op_event *e)
 {
     listener *x = arg;
-    if (!x->running || x->bare || x->st < 0) return;
+    if (!x->running || x->st < 0) return;
     const clock_pair ended = now(x);
     const int i = row_of(x, e);
     if (i < 0) return;
@@ -153,7 +152,7 @@ static ls_status on_unit(void *arg, const ls_unit *unit, ls_unit_when when)
 {
     listener *x = arg;
     (void)unit;
-    if (!x->running && !x->bare && (when == LS_UNIT_ENTER || when == LS_UNIT_ENTER_BACKWARD)) {
+    if (!x->running && (when == LS_UNIT_ENTER || when == LS_UNIT_ENTER_BACKWARD)) {
         x->running = true;
         x->last = now(x);
     }
@@ -185,11 +184,9 @@ static ls_status time_bare_step(ls_trainer *t, listener *x)
 {
     ls_step_stats s;
     const clock_pair begin = now(x);
-    x->bare = true;
-    const ls_status st = ls_train_step(t, &s);
-    x->bare = false;
+    LS_TRY(ls_train_step(t, &s));
     x->bare_of[x->bares++] = between(begin, now(x));
-    return st;
+    return LS_OK;
 }
 
 /* Since `begin`, and within the part of the run that they are, by the clock of the newest step. */
@@ -252,8 +249,8 @@ static ls_status time_steps(ls_trainer *t, listener *x)
     static const ls_tape_events events = { .unit = on_unit, .op = on_op, .done = on_done };
     for (int i = 0; i < t->par.ntapes; i++) LS_TRY(ls_tape_listen(t->par.tape[i], &events, x));
     LS_TRY(take_steps(t, x));
-    LS_TRY(take_bare_steps(t, x));
     for (int i = 0; i < t->par.ntapes; i++) ls_tape_unlisten(t->par.tape[i], x);
+    LS_TRY(take_bare_steps(t, x));
     for (int i = 0; i < t->par.model->params.n; i++)
         x->out->elements += (double)t->par.model->params.item[i].own.count;
     return LS_OK;
