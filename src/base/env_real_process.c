@@ -190,8 +190,8 @@ static int set_limits(const ls_child_limits *l)
     return r;
 }
 
-/* Of a child that has started with all signals blocked: handlers of the parent must not run in it. */
-static void leave_handlers(void)
+/* In a child that has started with all signals blocked: handlers of the parent must not run here. */
+static void reset_signals(void)
 {
     for (int sig = 1; sig <= SIGRTMAX; sig++) {
         struct sigaction a;
@@ -229,7 +229,7 @@ static int become(const launch *l)
     for (int i = 0; i < c->nkeep; i++)
         if (fcntl(c->keep_fds[i], F_SETFD, 0) < 0) return -errno;
 
-    leave_handlers();
+    reset_signals();
     if (c->limits && (r = set_limits(c->limits)) < 0) return r;
     execve(l->path, (char *const *)(uintptr_t)c->argv, l->env);
     return -errno;
@@ -291,7 +291,7 @@ int ls_real_fork(void (*fn)(void *), void *arg)
     const int r = ls_real_result((int)pid);
     if (pid == 0) {
         if (die_with(parent) < 0) _exit(1);
-        leave_handlers();
+        reset_signals();
         fn(arg);
         _exit(0);
     }

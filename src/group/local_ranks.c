@@ -58,7 +58,7 @@ static void random_name(char *out, size_t n)
     snprintf(out, n, "lockstep-%016llx%016llx", (unsigned long long)r[0], (unsigned long long)r[1]);
 }
 
-/* The one to report: the job's cause if somebody recorded it, else the first failure. */
+/* The failure to report: the cause of the job's end if a rank recorded one, else that of the lowest rank. */
 static ls_status verdict(const local_rank *t, int size, const ls_world_page *page)
 {
     char text[LS_ERROR_BYTES];
