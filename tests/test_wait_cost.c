@@ -101,7 +101,7 @@ static void what_goes_on_beside_is_waited_for_once(void **state)
 static void a_measured_collective_takes_what_it_took(void **state)
 {
     (void)state;
-    ls_measured_coll one = { .span = { .axes = 1u << LS_AXIS_DP }, .coll = LS_ALL_REDUCE, .bytes = 64,
+    ls_measured_coll one = { .call = { .span = { .axes = 1u << LS_AXIS_DP }, .coll = LS_ALL_REDUCE, .bytes = 64 },
                              .seconds = 4e-3 };
     const ls_measured_colls apart = { .of = &one, .n = 1, .part = 1 }, shared = { .of = &one, .n = 1, .part = .5 };
     ls_step_item item[] = { work(.01, 64 * KIB), call(LS_ITEM_COLL, LS_ALL_REDUCE), work(.01, 0),
@@ -117,11 +117,18 @@ static void a_measured_collective_takes_what_it_took(void **state)
     ls_step_item both[] = { work(.01, 0), call(LS_ITEM_BEGIN, LS_ALL_REDUCE), call(LS_ITEM_BEGIN, LS_ALL_GATHER),
                             { .kind = LS_ITEM_WAIT, .count = 1 }, { .kind = LS_ITEM_WAIT, .count = 2 } };
     near(step_on(2, both, 5, &costs, &shared), 2 * (.01 + 2e-3 + 1e-3));
-    assert_ptr_equal(ls_colls_find(&apart, &one.span, LS_ALL_REDUCE, 64), &one);
-    assert_null(ls_colls_find(&apart, &one.span, LS_ALL_REDUCE, 128));
-    assert_null(ls_colls_find(&apart, &one.span, LS_ALL_GATHER, 64));
-    assert_null(ls_colls_find(&apart, &(ls_step_span){ .axes = 1u << LS_AXIS_TP }, LS_ALL_REDUCE, 64));
-    assert_null(ls_colls_find(NULL, &one.span, LS_ALL_REDUCE, 64));
+    assert_ptr_equal(ls_colls_find(&apart, &one.call), &one);
+    assert_null(ls_colls_find(NULL, &one.call));
+    ls_step_call other[7];
+    for (int i = 0; i < 7; i++) other[i] = one.call;
+    other[0].bytes = 128;
+    other[1].coll = LS_ALL_GATHER;
+    other[2].span.axes = 1u << LS_AXIS_TP;
+    other[3].vector.spans = 1;
+    other[4].vector.rows = 8;
+    other[5].vector.counts = true;
+    other[6].vector.apart = true;
+    for (int i = 0; i < 7; i++) assert_null(ls_colls_find(&apart, &other[i]));
 }
 
 /* Two stages, which share a core, or have one each; the first computes and sends, the second receives and computes. */
@@ -149,9 +156,9 @@ static double pipeline(const ls_wait_cost *waits, const ls_measured_colls *colls
 static void a_timed_message_is_half_the_senders(void **state)
 {
     (void)state;
-    ls_measured_coll one = { .span = LS_BETWEEN_STAGES, .coll = LS_SENDRECV, .bytes = 4096, .seconds = 4e-3 };
+    ls_measured_coll one = { .call = { .span = LS_BETWEEN_STAGES, .coll = LS_SENDRECV, .bytes = 4096 }, .seconds = 4e-3 };
     ls_measured_coll other = one;
-    other.bytes = 4097;
+    other.call.bytes = 4097;
     const ls_measured_colls timed = { .of = &one, .n = 1, .part = .5 }, not = { .of = &other, .n = 1, .part = .5 };
     near(pipeline(&costs, &timed, NULL, 1), .03 + 1e-3 + 1e-3);
     near(pipeline(&costs, &not, NULL, 1), .03 + 5e-4);
@@ -227,15 +234,15 @@ static void collectives_of_this_machine_are_timed(void **state)
     assert_int_equal(m.n, 9);
     assert_true(m.part == .5 && m.seconds > 0);
     for (int i = 0; i < m.n; i++) assert_true(m.of[i].seconds >= 0);
-    assert_true(ls_colls_find(&m, &item[8].span, LS_ALL_REDUCE, 40 << 20)->seconds >
-                ls_colls_find(&m, &item[1].span, LS_ALL_REDUCE, 1024)->seconds); /* 40,000 times as much */
+    const ls_step_call much = ls_step_call_of(&item[8]), little = ls_step_call_of(&item[1]);
+    assert_true(ls_colls_find(&m, &much)->seconds > ls_colls_find(&m, &little)->seconds); /* 40,000 times as much */
     ls_colls_free(&m);
     ls_step_item sent[] = { work(1e-4, 1e5), { .kind = LS_ITEM_SEND, .edge = 1, .forward = true, .bytes = 8192 } };
     for (int s = 0; s < 2; s++) l.of[s] = (ls_step_list){ .item = sent, .n = 2 };
     assert_done(ls_colls_measure(&c, &l, 2, 60, &m));
     assert_int_equal(m.n, 1);
-    const ls_step_span stages = LS_BETWEEN_STAGES;
-    assert_non_null(ls_colls_find(&m, &stages, LS_SENDRECV, 8192));
+    const ls_step_call message = { .span = LS_BETWEEN_STAGES, .coll = LS_SENDRECV, .bytes = 8192 };
+    assert_non_null(ls_colls_find(&m, &message));
     ls_colls_free(&m);
     assert_done(ls_colls_measure(&c, &l, 4, 60, &m)); /* a core each: links have them */
     assert_int_equal(m.n, 0);

@@ -55,6 +55,8 @@ typedef struct caller {
     ls_group **group; /* of each collective; the world's */
     double *took;     /* [collectives][MOST_PASSES] */
     int *timed;       /* of each collective */
+    ls_matrix_span *span; /* of the call at hand, */
+    size_t *counts;   /* [ranks], and parts of it */
     size_t at;        /* in `others` */
     uint64_t sum;     /* of what was read */
     ls_local_cpus cpus; /* that this process may use */
@@ -64,22 +66,20 @@ typedef struct caller {
 
 /* --- which ones ------------------------------------------------------------------------------------------------- */
 
-const ls_measured_coll *ls_colls_find(const ls_measured_colls *m, const ls_step_span *span, ls_coll coll, double bytes)
+const ls_measured_coll *ls_colls_find(const ls_measured_colls *m, const ls_step_call *call)
 {
-    for (int i = 0; m && i < m->n; i++) {
-        const ls_measured_coll *x = &m->of[i];
-        if (ls_step_same_span(&x->span, span) && x->coll == coll && x->bytes == bytes) return x;
-    }
+    for (int i = 0; m && i < m->n; i++)
+        if (ls_step_same_call(&m->of[i].call, call)) return &m->of[i];
     return NULL;
 }
 
-static ls_status add(ls_measured_colls *m, ls_step_span span, ls_coll coll, double bytes)
+static ls_status add(ls_measured_colls *m, ls_step_call call)
 {
-    if (ls_colls_find(m, &span, coll, bytes)) return LS_OK;
+    if (ls_colls_find(m, &call)) return LS_OK;
     ls_measured_coll *of = realloc(m->of, (size_t)(m->n + 1) * sizeof *of);
     if (!of) return ls_fail(LS_NO_MEMORY, "%d collectives", m->n + 1);
     m->of = of;
-    of[m->n++] = (ls_measured_coll){ .span = span, .coll = coll, .bytes = bytes };
+    of[m->n++] = (ls_measured_coll){ .call = call };
     return LS_OK;
 }
 
@@ -88,9 +88,9 @@ static ls_status collect(const ls_step_lists *l, ls_measured_colls *m)
     for (int s = 0; s < l->stages; s++)
         for (int k = 0; k < l->of[s].n; k++) {
             const ls_step_item *i = &l->of[s].item[k];
-            const bool message = i->kind == LS_ITEM_SEND && m->part < 1;
-            if (i->kind == LS_ITEM_COLL || i->kind == LS_ITEM_BEGIN) LS_TRY(add(m, i->span, i->coll, i->bytes));
-            if (message) LS_TRY(add(m, (ls_step_span)LS_BETWEEN_STAGES, LS_SENDRECV, i->bytes));
+            const ls_step_call message = { .span = LS_BETWEEN_STAGES, .coll = LS_SENDRECV, .bytes = i->bytes };
+            if (i->kind == LS_ITEM_COLL || i->kind == LS_ITEM_BEGIN) LS_TRY(add(m, ls_step_call_of(i)));
+            if (i->kind == LS_ITEM_SEND && m->part < 1) LS_TRY(add(m, message));
         }
     return LS_OK;
 }
@@ -121,24 +121,39 @@ static ls_mesh_groups groups_of(const ls_step_lists *l, const ls_step_span *span
 
 /* --- one call ------------------------------------------------------------------------------------------------ */
 
-static size_t measured_bytes(const job *j, const ls_measured_coll *x)
+static size_t measured_bytes(const job *j, const ls_step_call *x)
 {
     return x->bytes < (double)j->most ? (size_t)x->bytes : j->most;
 }
 
-static ls_status call(const caller *k, const ls_measured_coll *x)
+/* As many matrices as the step's vector has, alike, one after the other. */
+static void lay_spans(caller *k, const ls_step_call *x, size_t values, ls_coll_args *to)
+{
+    const size_t n = (size_t)fmin(x->vector.spans, (double)values), most = values / n;
+    const size_t rows = (size_t)fmin(fmax(1, x->vector.rows), (double)most), row = most / rows;
+    for (size_t i = 0; i < n; i++) k->span[i] = (ls_matrix_span){ .first = i * rows * row, .rows = rows, .row = row };
+    to->span = k->span;
+    to->nspans = (int)n;
+    to->count = n * rows * row;
+}
+
+/* Its ranks have parts of the same length. */
+static ls_status call(caller *k, const ls_step_call *x)
 {
     const int n = ls_group_size(k->g), me = ls_group_rank(k->g);
-    const size_t values = measured_bytes(k->j, x) / sizeof(float), count = values > (size_t)n ? values / (size_t)n *
-        (size_t)n : (size_t)n;
+    const size_t values = (measured_bytes(k->j, x) + sizeof(float) - 1) / sizeof(float), each = values > (size_t)n ? values / (size_t)n : 1;
     if (x->coll == LS_SENDRECV) {
-        const ls_p2p op[] = { { .send = k->in, .count = count, .dtype = LS_F32, .peer = (me + 1) % n },
-                              { .recv = k->out, .count = count, .dtype = LS_F32, .peer = (me + n - 1) % n } };
+        const ls_p2p op[] = { { .send = k->in, .count = values, .dtype = LS_F32, .peer = (me + 1) % n },
+                              { .recv = k->out, .count = values, .dtype = LS_F32, .peer = (me + n - 1) % n } };
         return n > 1 ? ls_p2p_batch(k->g, op, 2) : LS_OK;
     }
     ls_work *work;
-    const ls_coll_args a = { .coll = x->coll, .dtype = LS_F32, .in = x->coll == LS_ALL_TO_ALL ? k->in : NULL,
-                             .out = k->out, .count = count, .op = LS_SUM };
+    ls_coll_args a = { .coll = x->coll, .dtype = LS_F32, .in = x->vector.apart ? k->in : NULL, .out = k->out,
+                       .count = each * (size_t)n, .op = LS_SUM };
+    for (int r = 0; r < n; r++) k->counts[r] = each;
+    if (x->vector.counts) a.counts = k->counts;
+    if (x->vector.counts && x->coll == LS_ALL_TO_ALL) a.recv_counts = k->counts;
+    if (x->vector.spans > 0) lay_spans(k, x, values, &a);
     LS_TRY(ls_coll_start(k->g, &a, &work));
     return ls_work_wait(work);
 }
@@ -158,10 +173,10 @@ static void read_near(caller *k, int passes)
 
 /* What a rank does between two calls: it reads what else it has, computes for as long as it does on average between two
  * calls of the step (meanwhile others, who share its core, wait or have their turn), and at last writes its vector. */
-static void compute(caller *k, const ls_measured_coll *x)
+static void compute(caller *k, const ls_step_call *x)
 {
     const size_t n = measured_bytes(k->j, x);
-    float *vector = x->coll == LS_SENDRECV || x->coll == LS_ALL_TO_ALL ? k->in : k->out;
+    float *vector = x->coll == LS_SENDRECV || x->vector.apart ? k->in : k->out;
     read_lines(k, k->j->gap_bytes);
     read_near(k, k->passes);
     for (size_t i = 0; i < n / sizeof(float); i += LINE / sizeof(float)) vector[i] = 1;
@@ -172,7 +187,7 @@ static int calls_of(size_t nbytes) { return nbytes <= SHORT ? 24 : nbytes <= (si
 /* From the moment at which the first rank begins to that at which the last one has ended: with the reads of clocks. */
 typedef struct batch { double wall_s, busy_s; } batch; /* per call: by the clock; what all ranks computed */
 
-static ls_status time_batch(caller *k, const ls_measured_coll *x, int way, batch *out)
+static ls_status time_batch(caller *k, const ls_step_call *x, int way, batch *out)
 {
     const ls_env *env = ls_env_get();
     ls_group *all = ls_world_group(k->w);
@@ -199,7 +214,7 @@ static ls_status time_batch(caller *k, const ls_measured_coll *x, int way, batch
 /* What is left of a batch when computing is taken off. Where ranks share cores it is what they computed then: others
  * use their caches meanwhile, as in mirrors. Else it is a batch without calls: what disturbs the machine for longer is
  * in both. */
-static ls_status time_call(caller *k, const ls_measured_coll *x, double *s)
+static ls_status time_call(caller *k, const ls_step_call *x, double *s)
 {
     batch with, without;
     LS_TRY(time_batch(k, x, CALL, &with));
@@ -282,12 +297,12 @@ static ls_status split_all(caller *k)
     const ls_measured_colls *m = k->j->of;
     for (int i = 0; i < m->n; i++) {
         int first, place, had = 0;
-        while (had < i && !ls_step_same_span(&m->of[had].span, &m->of[i].span)) had++;
+        while (had < i && !ls_step_same_span(&m->of[had].call.span, &m->of[i].call.span)) had++;
         if (had < i) {
             k->group[i] = k->group[had];
             continue;
         }
-        const ls_mesh_groups g = groups_of(k->j->l, &m->of[i].span);
+        const ls_mesh_groups g = groups_of(k->j->l, &m->of[i].call.span);
         const bool in = ls_mesh_groups_of(&g, ls_world_rank(k->w), &first, &place);
         LS_TRY(ls_group_split(ls_world_group(k->w), in ? first : -1, &k->group[i]));
     }
@@ -316,7 +331,7 @@ static ls_status time_all(caller *k)
             LS_TRY(is_time(k, pass, &more));
             if (!more) return LS_OK;
             k->g = k->group[i];
-            LS_TRY(time_call(k, &m->of[i], &k->took[i * MOST_PASSES + pass]));
+            LS_TRY(time_call(k, &m->of[i].call, &k->took[i * MOST_PASSES + pass]));
             k->timed[i] = pass + 1;
         }
     }
@@ -329,13 +344,21 @@ static void tell(const caller *k)
     const ls_measured_colls *m = k->j->of;
     told *to = k->j->told;
     for (to->timed = 0; to->timed < m->n && k->timed[to->timed] > 0; to->timed++) {
-        const ls_measured_coll *x = &m->of[to->timed];
+        const ls_step_call *x = &m->of[to->timed].call;
         const double more = x->bytes / (double)measured_bytes(k->j, x);
         const size_t n = (size_t)k->timed[to->timed];
         double *took = &k->took[to->timed * MOST_PASSES];
         const double s = m->part < 1 ? ls_undisturbed_mean(took, n) : ls_median(took, n);
         to->seconds[to->timed] = fmax(0, s) * fmax(1, more);
     }
+}
+
+static int most_spans(const ls_measured_colls *m)
+{
+    int most = 0;
+    for (int i = 0; i < m->n; i++)
+        if (m->of[i].call.vector.spans > most) most = m->of[i].call.vector.spans;
+    return most;
 }
 
 static ls_status make_room(caller *k)
@@ -345,7 +368,9 @@ static ls_status make_room(caller *k)
     k->group = calloc(n, sizeof(ls_group *));
     k->took = calloc(n * MOST_PASSES, sizeof(double));
     k->timed = calloc(n, sizeof(int));
-    return k->others && k->group && k->took && k->timed ? LS_OK :
+    k->span = calloc((size_t)most_spans(k->j->of) + 1, sizeof *k->span);
+    k->counts = calloc((size_t)k->j->l->ranks, sizeof *k->counts);
+    return k->others && k->group && k->took && k->timed && k->span && k->counts ? LS_OK :
         ls_fail(LS_NO_MEMORY, "%zu bytes to read between %zu collectives", OTHERS, n);
 }
 
@@ -355,6 +380,8 @@ static void free_room(caller *k)
     free(k->group);
     free(k->took);
     free(k->timed);
+    free(k->span);
+    free(k->counts);
 }
 
 static ls_status time_rank(ls_world *w, void *arg)
@@ -385,7 +412,7 @@ static size_t longest(const ls_measured_colls *m, int ranks)
 {
     const size_t most = ALL_BYTES / (size_t)ranks < MOST_BYTES ? ALL_BYTES / (size_t)ranks : MOST_BYTES;
     double n = 4096;
-    for (int i = 0; i < m->n; i++) n = fmax(n, m->of[i].bytes);
+    for (int i = 0; i < m->n; i++) n = fmax(n, m->of[i].call.bytes);
     return n < (double)most ? ((size_t)n + LINE - 1) / LINE * LINE : most;
 }
 

@@ -1,7 +1,7 @@
 /* coll_measure.h -- what the collectives of a step take on this machine.
  *
- * As many ranks as the run has, started by this process, carry out each collective of the step with its length, all of
- * its groups at once, as ranks do that are alike. Between two calls each rank reads as many bytes as the step does on
+ * As many ranks as the run has, started by this process, carry out each collective of the step with its length and the
+ * same kind of vector, all of its groups at once, as ranks do that are alike. Between two calls each rank reads as many bytes as the step does on
  * average between two calls, where ranks share cores also computes as long (at most 0.1 ms), and writes its vector, as
  * backward does. What that takes is taken off: of ranks that share cores their processor time between these very calls,
  * else the time of a batch without calls. All collectives are timed in turn, in several passes, each with another
@@ -13,9 +13,7 @@
 
 /* A collective, with its waits. */
 typedef struct ls_measured_coll {
-    ls_step_span span;
-    ls_coll coll;
-    double bytes;   /* of its vector; of LS_SENDRECV: of a message that each rank sends */
+    ls_step_call call; /* bytes: of its vector; of LS_SENDRECV: of a message that each rank sends */
     double seconds; /* from the moment at which all are there, where all groups call it at once */
 } ls_measured_coll;
 
@@ -37,7 +35,6 @@ void ls_colls_free(ls_measured_colls *m);
  * first, and receives one. As LS_SENDRECV of this span. */
 #define LS_BETWEEN_STAGES { .axes = LS_ALONG(LS_AXIS_PP) }
 /* NULL: it was not measured. */
-const ls_measured_coll *ls_colls_find(const ls_measured_colls *m, const ls_step_span *span, ls_coll coll,
-                                      double bytes);
+const ls_measured_coll *ls_colls_find(const ls_measured_colls *m, const ls_step_call *call);
 
 #endif

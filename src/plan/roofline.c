@@ -49,11 +49,9 @@ static double message_s(const ls_roofline *r, double bytes)
 
 static double call_s(const ls_step_result *x, const ls_step_item *i)
 {
-    for (int k = 0; k < x->ncalled; k++) {
-        const ls_step_called *c = &x->called[k];
-        if (ls_step_same_span(&c->span, &i->span) && c->coll == i->coll && c->bytes == i->bytes)
-            return c->price.seconds;
-    }
+    const ls_step_call call = ls_step_call_of(i);
+    for (int k = 0; k < x->ncalled; k++)
+        if (ls_step_same_call(&x->called[k].call, &call)) return x->called[k].price.seconds;
     return 0;
 }
 

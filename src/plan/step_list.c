@@ -128,6 +128,8 @@ static void put_call(writer *w, const ls_recorded *r)
     i->coll = r->coll;
     i->span = span;
     i->bytes = ls_step_vector_bytes(r);
+    i->vector = (ls_step_vector){ .spans = r->spans, .rows = (double)r->rows, .counts = r->counts && r->spans == 0,
+                                  .apart = r->apart };
     if (!beside) return;
     w->begun++;
     if (!values) return;

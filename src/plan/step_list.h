@@ -46,10 +46,29 @@ typedef struct ls_step_item {
     double bytes;        /* of a collective's vector, of a message; WORK: read and written */
     ls_coll coll;
     ls_step_span span;   /* of its group */
+    ls_step_vector vector; /* of a collective */
     int edge;            /* SEND, RECV: between this stage and the one before; */
     bool forward;        /* which way */
     int count;           /* WAIT */
 } ls_step_item;
+
+/* What all calls have in common that take as long. */
+typedef struct ls_step_call {
+    ls_step_span span;
+    ls_coll coll;
+    double bytes;
+    ls_step_vector vector;
+} ls_step_call;
+
+static inline ls_step_call ls_step_call_of(const ls_step_item *i)
+{
+    return (ls_step_call){ .span = i->span, .coll = i->coll, .bytes = i->bytes, .vector = i->vector };
+}
+static inline bool ls_step_same_call(const ls_step_call *a, const ls_step_call *b)
+{
+    return ls_step_same_span(&a->span, &b->span) && a->coll == b->coll && a->bytes == b->bytes &&
+           ls_step_same_vector(&a->vector, &b->vector);
+}
 
 /* All calls of one operation in one phase of the step. */
 typedef struct ls_step_op {

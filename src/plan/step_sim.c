@@ -110,17 +110,15 @@ static ls_status price_of(builder *b, const ls_step_item *i, uint32_t groups, in
                           double *seconds)
 {
     ls_step_result *r = b->out;
+    const ls_step_call call = ls_step_call_of(i);
     int k = 0;
-    for (; k < r->ncalled; k++) {
-        const ls_step_called *c = &r->called[k];
-        if (ls_step_same_span(&c->span, &i->span) && c->coll == i->coll && c->bytes == i->bytes) break;
-    }
+    while (k < r->ncalled && !ls_step_same_call(&r->called[k].call, &call)) k++;
     if (k == LS_STEP_PRICES)
         return ls_fail(LS_UNSUPPORTED, "a step with more than %d kinds of collectives", LS_STEP_PRICES);
     ls_step_called *c = &r->called[k];
     if (k == r->ncalled) {
-        *c = (ls_step_called){ .span = i->span, .coll = i->coll, .bytes = i->bytes };
-        const ls_measured_coll *m = ls_colls_find(b->o->colls, &i->span, i->coll, i->bytes);
+        *c = (ls_step_called){ .call = call };
+        const ls_measured_coll *m = ls_colls_find(b->o->colls, &call);
         if (m) c->price = (ls_step_price){ .seconds = m->seconds, .algo = "measured" };
         else LS_TRY(ls_step_price_of(b->o->t, &b->groups[groups], i->coll, i->bytes,
                                      b->o->algo ? b->o->algo[i->coll] : NULL, &c->price));
@@ -158,7 +156,8 @@ static double coll_s(const builder *b) { return b->o->waits ? b->o->waits->coll_
 
 static bool is_measured(const builder *b, const ls_step_item *i)
 {
-    return ls_colls_find(b->o->colls, &i->span, i->coll, i->bytes) != NULL;
+    const ls_step_call call = ls_step_call_of(i);
+    return ls_colls_find(b->o->colls, &call) != NULL;
 }
 
 /* Works that go on beside are waited for in the order in which they began. */
@@ -199,8 +198,8 @@ static double half_message_s(const builder *b, const ls_step_item *i)
 {
     if (!b->o->waits || (i->kind != LS_ITEM_SEND && i->kind != LS_ITEM_RECV)) return 0;
     const double bytes = i->kind == LS_ITEM_SEND ? i->bytes : bytes_sent(b->l, i);
-    const ls_step_span stages = LS_BETWEEN_STAGES;
-    const ls_measured_coll *m = ls_colls_find(b->o->colls, &stages, LS_SENDRECV, bytes);
+    const ls_step_call message = { .span = LS_BETWEEN_STAGES, .coll = LS_SENDRECV, .bytes = bytes };
+    const ls_measured_coll *m = ls_colls_find(b->o->colls, &message);
     return m ? 0.5 * m->seconds * b->o->colls->part : 0;
 }
 

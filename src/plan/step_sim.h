@@ -58,9 +58,7 @@ double ls_step_tail_s(const ls_step_parts *stage, int stages);
 
 /* A collective of the step, by group and length. */
 typedef struct ls_step_called {
-    ls_step_span span;
-    ls_coll coll;
-    double bytes;
+    ls_step_call call;
     int calls;            /* per step, of the stage that has most */
     ls_step_price price;
 } ls_step_called;

@@ -29,6 +29,14 @@ typedef struct ls_step_span {
     bool across;   /* or has the rank at one place of each set */
 } ls_step_span;
 
+/* How a collective's vector lies: those that are as long, and lie otherwise, may be carried out in another way. */
+typedef struct ls_step_vector {
+    int spans;   /* so many matrices, of whose rows each rank has a part (ls_coll_args.span); 0: one piece */
+    double rows; /* of each, on average */
+    bool counts; /* the parts of ranks have lengths of their own */
+    bool apart;  /* what goes in lies elsewhere than what comes out */
+} ls_step_vector;
+
 /* Calls of one collective in groups that span the same axes. */
 typedef struct ls_step_row {
     unsigned axes; /* bit a: ranks of a group differ along axis a */
@@ -85,6 +93,10 @@ ls_status ls_step_span_of(const ls_group *g, const int size[LS_AXES], ls_mesh_or
 static inline bool ls_step_same_span(const ls_step_span *a, const ls_step_span *b)
 {
     return a->axes == b->axes && a->ends == b->ends && a->sets == b->sets && a->across == b->across;
+}
+static inline bool ls_step_same_vector(const ls_step_vector *a, const ls_step_vector *b)
+{
+    return a->spans == b->spans && a->rows == b->rows && a->counts == b->counts && a->apart == b->apart;
 }
 /* "dp x ep", "pp ends", "dp parts" (each a group), "dp across" (such parts), into buf; returns buf. */
 const char *ls_step_span_text(const int size[LS_AXES], const ls_step_span *s, char *buf, size_t n);
