@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -178,6 +179,16 @@ static void a_child_gets_environment_descriptors_and_cpus_as_given(void **state)
     c.cpu_count = 1;
     c.cpu_first = env->cpus() - 1;
     assert_string_equal(output_of("nproc", &c), "1\n");
+
+    const unsigned long ours = (unsigned long)personality(0xffffffffUL);
+    const bool may = personality(ours | ADDR_NO_RANDOMIZE) != -1; /* a sandbox may refuse it: then it is left out */
+    (void)personality(ours);
+    c = plain;
+    c.same_addresses = true;
+    snprintf(want, sizeof want, "%08lx\n", ours);
+    assert_string_equal(output_of("cat /proc/$$/personality", &plain), want);
+    snprintf(want, sizeof want, "%08lx\n", may ? ours | ADDR_NO_RANDOMIZE : ours);
+    assert_string_equal(output_of("cat /proc/$$/personality", &c), want);
 
     c = plain;
     c.limits = &(ls_child_limits){ .memory = 1 << 30, .file = 1 << 20, .cpu_s = 20 };

@@ -103,6 +103,15 @@ else
     row['run bind']=1
     echo 'skipped: a single core can be bound to nothing else'
 fi
+before=(--nproc-per-node $(($(env -u OMP_NUM_THREADS nproc) + 1)))
+program=("${after[@]}") after=(cat /proc/self/personality)
+if setarch -R true; then # a sandbox may refuse it
+    hides aslr '^[0-9a-f]{3}4[0-9a-f]{4}$' --aslr always
+else
+    row['run aslr']=1
+    claim 'run aslr: ranks run' matches exit=0 "$(output)"
+fi
+after=("${program[@]}")
 before=(--nnodes 2)
 shows standalone '--standalone is for one machine, and --nnodes is 2' --standalone
 mkdir bin

@@ -2,6 +2,9 @@
  * Their output is test_launch_logs.c, the ways to be stopped test_launch_stop.c. */
 #include "harness_launch.h"
 
+#include <sched.h>
+#include <sys/personality.h>
+
 /* The three who fail learn of it by the page, however late they run: SIGTERM, which follows, does not end them. */
 static int play(const char *name, int rank, ls_world_page *page)
 {
@@ -206,6 +209,34 @@ static void sets_torchruns_environment(void **state)
     remove_folder(dir);
 }
 
+/* Ranks that share cores have the same addresses, unless the caller wants them at random. */
+static void addresses_are_random_where_cores_are_not_shared(void **state)
+{
+    (void)state;
+    const struct { int nproc; bool aslr, same; } row[] = {
+        { 2, false, true }, { 2, true, false }, { 1, false, false },
+    };
+    const unsigned long ours = (unsigned long)personality(0xffffffffUL);
+    const bool may = personality(ours | ADDR_NO_RANDOMIZE) != -1;
+    cpu_set_t one, all;
+    CPU_ZERO(&one);
+    assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+    for (size_t cpu = 0; CPU_COUNT(&one) == 0; cpu++)
+        if (CPU_ISSET(cpu, &all)) CPU_SET(cpu, &one);
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        (void)personality(ours & ~(unsigned long)ADDR_NO_RANDOMIZE);
+        outcome x = shell(row[i].nproc, "exec cat /proc/self/personality", (ls_launch_opts){ .aslr = row[i].aslr });
+        char want[64];
+        const unsigned long each = (ours & ~(unsigned long)ADDR_NO_RANDOMIZE) | (may && row[i].same ? ADDR_NO_RANDOMIZE : 0);
+        snprintf(want, sizeof want, row[i].nproc == 2 ? "%08lx\n%08lx\n" : "%08lx\n", each, each);
+        assert_string_equal(x.out, want);
+        release(&x);
+    }
+    (void)personality(ours);
+    assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
+}
+
 static void keeps_a_thread_count_that_is_set(void **state)
 {
     (void)state;
@@ -344,6 +375,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(reports_a_stopped_rank_as_hung),
         cmocka_unit_test(leaves_a_rank_alone_that_goes_on_in_time),
         cmocka_unit_test(sets_torchruns_environment),
+        cmocka_unit_test(addresses_are_random_where_cores_are_not_shared),
         cmocka_unit_test(keeps_a_thread_count_that_is_set),
         cmocka_unit_test(shows_each_rank_one_device_as_number_0),
         cmocka_unit_test(leaves_the_master_port_free_for_the_ranks),

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
@@ -16,6 +17,8 @@
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#define ASK_PERSONALITY 0xffffffffUL /* changes nothing, says what it is */
 
 extern char **environ;
 
@@ -230,6 +233,7 @@ static int become(const launch *l)
         if (fcntl(c->keep_fds[i], F_SETFD, 0) < 0) return -errno;
 
     reset_signals();
+    if (c->same_addresses) (void)personality((unsigned long)personality(ASK_PERSONALITY) | ADDR_NO_RANDOMIZE);
     if (c->limits && (r = set_limits(c->limits)) < 0) return r;
     execve(l->path, (char *const *)(uintptr_t)c->argv, l->env);
     return -errno;

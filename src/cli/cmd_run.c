@@ -18,7 +18,7 @@ typedef struct run_config {
     bool help, standalone, no_python, module, run_path, bind, virtual_local_rank;
     const char *nnodes, *nproc, *rdzv_backend, *rdzv_endpoint, *rdzv_id, *rdzv_conf, *log_dir, *redirects, *tee;
     const char *secret_file, *listen, *local_addr;
-    const char *filter, *line_prefix, *copy_stdout, *copy_stderr, *role, *numa, *signals, *events, *master_addr;
+    const char *filter, *line_prefix, *copy_stdout, *copy_stderr, *role, *aslr, *numa, *signals, *events, *master_addr;
     const char *start_method, *event_log_handler, *logs_specs, *print_completion;
     int64_t node_rank, master_port, max_restarts, prefix_rank;
     double monitor_interval;
@@ -80,6 +80,9 @@ static const ls_opt table[] = {
     { "role", LS_OPT_STRING, AT(role), "default", NULL, "name of the ranks in ROLE_NAME and before teed lines", 0,
       NULL },
     { "bind", LS_OPT_BOOL, AT(bind), "true", NULL, "give each rank cores of its own when there are enough", 0, NULL },
+    { "aslr", LS_OPT_CHOICE, AT(aslr), "auto", "auto|always",
+      "whether the kernel puts each rank at random addresses (ASLR); auto: not where ranks of a job on one machine share cores, "
+      "which are faster at the same ones", 0, NULL },
     { "numa-binding", LS_OPT_CHOICE, AT(numa), "none", "none|node|socket|exclusive|core-complex",
       "binds ranks near their GPUs; see --bind (no effect)", 0, NULL },
     { "signals-to-handle", LS_OPT_STRING, AT(signals), "SIGTERM,SIGINT,SIGHUP,SIGQUIT", NULL,
@@ -366,6 +369,7 @@ static int launch(const ls_opts *opts, const run_config *c, const char *prefix, 
     o.timeout_ns = c->timeout;
     o.node_timeout_ns = c->node_timeout;
     o.no_bind = !c->bind;
+    o.aslr = strcmp(c->aslr, "always") == 0;
     char notes[512];
     if (c->lint) name_notes(notes, sizeof notes);
     o.lint = c->lint ? notes : NULL;

@@ -5,6 +5,7 @@
  */
 #include "group/record.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@
 #include "group/run.h"
 #include "group/spans.h"
 #include "net/open.h"
+#include "net/transports.h"
 
 struct ls_record {
     bool mirrors, yields; /* a mirror's, which notes nothing */
@@ -194,20 +196,33 @@ static void answer(const ls_work *k)
 
 static const ls_form form_mirrored = { .name = "mirrored", .about = "answered at once, in a mirror", .turn = recorded_turn };
 
+/* Of all members the last one finds the others there, and goes on; where all wait for all once more, each of them waits
+ * at least once. What a schedule takes is not asked: it has several rounds. */
+static void owe(ls_record *r, int members, int rounds)
+{
+    r->waits += fmin(1, (double)rounds * (members - 1) / members);
+}
+
+static int rounds_of(const ls_work *k)
+{
+    ls_traffic t = { .rounds = 2 };
+    if (k->form != &ls_form_schedule && k->form->traffic) (void)k->form->traffic(k, &t);
+    return t.rounds;
+}
+
 static void mirror_work(ls_record *r, ls_work *k)
 {
+    owe(r, k->g->size, rounds_of(k));
     answer(k);
     k->form = &form_mirrored;
     r->did.collectives++;
     r->did.bytes += k->nbytes;
 }
 
-/* Of all members the last one finds the others there, and goes on. */
-void ls_record_wait(ls_record *r, int members)
+/* What is owed. */
+void ls_record_wait(ls_record *r)
 {
-    if (!r->yields) return;
-    r->waits += (double)(members - 1) / members;
-    if (r->waits < 1 - 1e-9) return;
+    if (!r->yields || r->waits < 1 - 1e-9) return;
     r->waits -= 1;
     ls_env_get()->yield();
 }
@@ -227,10 +242,11 @@ ls_status ls_record_message(ls_record *r, ls_group *g, const ls_p2p *op, const c
     if (r->mirrors) {
         r->did.messages++;
         r->did.bytes += nbytes;
+        if (op->recv || nbytes > LS_EAGER_BYTES) owe(r, 2, 1);
         if (!op->recv) return LS_OK;
         ls_record_enter(r);
         fill(op->recv, nbytes);
-        ls_record_wait(r, 2);
+        ls_record_wait(r);
         ls_record_leave(r);
         return LS_OK;
     }

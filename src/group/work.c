@@ -346,7 +346,7 @@ ls_status ls_work_wait(ls_work *k)
     ls_record *r = k->g->e->record;
     if (LS_LIKELY(!r)) return finish(k, k->t0_ns ? ls_env_get()->mono_ns() : 0, true);
     ls_record_enter(r);
-    ls_record_wait(r, k->g->size);
+    ls_record_wait(r);
     const ls_status st = finish(k, k->t0_ns ? ls_env_get()->mono_ns() : 0, true);
     ls_record_leave(r);
     return st;
@@ -417,7 +417,7 @@ ls_status ls_coll_run(ls_group *g, const ls_coll_args *a)
     if (LS_LIKELY(!r)) return run(g, a);
     ls_record_enter(r);
     const ls_status st = run(g, a);
-    ls_record_wait(r, g->size);
+    ls_record_wait(r);
     ls_record_leave(r);
     return st;
 }

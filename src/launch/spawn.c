@@ -229,6 +229,7 @@ static ls_status start(ls_job *j, int r, const vars *e, const char *const *argv)
         c.cpu_first = r * each;
         c.cpu_count = each;
     }
+    c.same_addresses = !j->o->aslr && each < 1 && j->nnodes == 1;
     int pid = env->spawn(&c, &k->pidfd);
     if (pid == -EINVAL && c.cpu_count > 0) { /* fewer CPUs than we thought: unbound is only slower */
         c.cpu_count = 0;

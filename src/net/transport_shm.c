@@ -17,7 +17,7 @@
  * A large message in private memory may be *lent* to a receiver that can read it there (net/attach.h): its cell says at
  * which address it is, and the receiver copies it once.
  *
- * A message of at most EAGER_BYTES is copied whole and is the sender's again at
+ * A message of at most LS_EAGER_BYTES is copied whole and is the sender's again at
  * once. The sender looks at the acknowledgements only when it needs room or
  * waits for a buffer: the line stays with the receiver meanwhile.
  *
@@ -36,7 +36,6 @@
 
 #define CELLS 64u             /* pieces, and so messages, of one pipe in flight */
 #define INLINE_BYTES 48u
-#define EAGER_BYTES 4096u     /* messages up to this are copied even where they could be read in place */
 #define BOUNCE_BYTES (256u << 10) /* a private message is sent in pieces of at most a quarter of it */
 #define PIECE_BYTES (BOUNCE_BYTES / 4)
 #define IN_ARENA UINT32_MAX   /* a cell's n: the bytes are not inline, but at its offset, */
@@ -45,7 +44,7 @@
 #define SHARED_BYTES ((size_t)1 << 20) /* messages from this on are copied by both sides, */
 #define BLOCK_BYTES ((size_t)128 << 10) /* so much at a time; */
 #define PAST_CACHE_BYTES ((size_t)16 << 20) /* from this on past the caches, which hold less than both ends' buffers */
-_Static_assert(EAGER_BYTES <= PIECE_BYTES, "an eager message is one piece");
+_Static_assert(LS_EAGER_BYTES <= PIECE_BYTES, "an eager message is one piece");
 
 typedef struct cell {
     _Alignas(64) _Atomic uint32_t seq; /* 1 + index of the piece; written last (release) */
@@ -338,7 +337,7 @@ static ls_status send_shm(ls_transport *t, int peer, int channel, const ls_msg *
         announce(s, c, m->sig, (uint32_t)m->n);
         s->ticket++;
         copied(s);
-    } else if (m->n <= EAGER_BYTES) {
+    } else if (m->n <= LS_EAGER_BYTES) {
         char *to = bounce(s, m->n);
         if (LS_UNLIKELY(!to)) {
             collect(s);

@@ -292,9 +292,7 @@ static void only_steps(const ls_train_config *c, ls_train_config *out)
     out->trace.steps = out->inject = out->compare = "";
     out->model.load = "";
     out->model.init = strcmp(c->model.init, "file") == 0 ? "philox" : c->model.init;
-    out->ddp.guard = false;
     out->log.samples = false;
-    out->log.straggler = 0;
 }
 
 /* One rank with the whole model, and sequences as long as a rank's part: most operations then have its sizes. At most
