@@ -228,7 +228,8 @@ static void addresses_are_random_where_cores_are_not_shared(void **state)
         (void)personality(ours & ~(unsigned long)ADDR_NO_RANDOMIZE);
         outcome x = shell(row[i].nproc, "exec cat /proc/self/personality", (ls_launch_opts){ .aslr = row[i].aslr });
         char want[64];
-        const unsigned long each = (ours & ~(unsigned long)ADDR_NO_RANDOMIZE) | (may && row[i].same ? ADDR_NO_RANDOMIZE : 0);
+        const unsigned long random = ours & ~(unsigned long)ADDR_NO_RANDOMIZE;
+        const unsigned long each = random | (may && row[i].same ? ADDR_NO_RANDOMIZE : 0);
         snprintf(want, sizeof want, row[i].nproc == 2 ? "%08lx\n%08lx\n" : "%08lx\n", each, each);
         assert_string_equal(x.out, want);
         release(&x);

@@ -73,12 +73,17 @@ static void count_yield(void) { yields++; }
 static uint64_t next_wall(void) { return wall += 10; }
 static uint64_t next_cpu(void) { return cpu += 1000; }
 
-/* Of n members the last one finds the others there; what a call takes is not the rank's, once, be it one in another. */
+/* Of n members the last one finds the others there, unless all wait for all twice; what a call takes is not the rank's,
+ * once, be it one in another. */
 static void calls_are_not_the_ranks_time_and_all_but_one_of_n_wait(void **state)
 {
     (void)state;
-    const struct { int size, calls, yields; bool messages; } row[] = {
-        { 3, 6, 4, false }, { 2, 6, 3, false }, { 4, 8, 6, false }, { 3, 6, 3, true }, { 1, 6, 0, false },
+    enum { SHORT = 4, LONG = 1 << 16 };
+    const struct { int size, calls, yields; bool messages, sends; size_t count; } row[] = {
+        { 3, 6, 4, false, false, SHORT }, { 2, 6, 3, false, false, SHORT }, { 4, 8, 6, false, false, SHORT },
+        { 3, 6, 3, true, false, SHORT }, { 1, 6, 0, false, false, SHORT },
+        { 2, 6, 6, false, false, LONG }, { 4, 6, 6, false, false, LONG }, /* all wait for all, twice */
+        { 3, 6, 3, true, true, SHORT }, { 3, 6, 5, true, true, LONG }, /* who sends waits, in the next call */
     };
     ls_env env = *ls_env_get();
     env.yield = count_yield;
@@ -86,16 +91,19 @@ static void calls_are_not_the_ranks_time_and_all_but_one_of_n_wait(void **state)
     env.thread_cpu_ns = next_cpu;
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         ls_world *w;
-        float x[4] = { 0 };
+        void *x;
         assert_int_equal(ls_world_mirror(0, row[i].size, NULL, NULL, &turns, &w), LS_OK);
+        assert_int_equal(ls_alloc(w, LONG * sizeof(float), LS_MEM_DATA, &x), LS_OK);
+        memset(x, 0, LONG * sizeof(float));
         ls_group *g = ls_world_group(w);
         const ls_env *before = ls_context_get()->env;
         ls_context_get()->env = &env;
         yields = 0;
         for (int k = 0; k < row[i].calls; k++) {
-            const ls_p2p recv = { .recv = x, .count = 4, .dtype = LS_F32, .peer = 1 };
-            if (row[i].messages) assert_int_equal(ls_p2p_batch(g, &recv, 1), LS_OK);
-            else assert_int_equal(ls_all_reduce(g, NULL, x, 4, LS_F32, LS_SUM), LS_OK);
+            const ls_p2p op[] = { { .recv = x, .count = row[i].count, .dtype = LS_F32, .peer = 1 },
+                                  { .send = x, .count = row[i].count, .dtype = LS_F32, .peer = 1 } };
+            if (row[i].messages) assert_int_equal(ls_p2p_batch(g, op, row[i].sends ? 2 : 1), LS_OK);
+            else assert_int_equal(ls_all_reduce(g, NULL, x, row[i].count, LS_F32, LS_SUM), LS_OK);
         }
         ls_context_get()->env = before;
         const ls_mirrored did = ls_world_mirrored(w);

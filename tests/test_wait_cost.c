@@ -156,7 +156,8 @@ static double pipeline(const ls_wait_cost *waits, const ls_measured_colls *colls
 static void a_timed_message_is_half_the_senders(void **state)
 {
     (void)state;
-    ls_measured_coll one = { .call = { .span = LS_BETWEEN_STAGES, .coll = LS_SENDRECV, .bytes = 4096 }, .seconds = 4e-3 };
+    ls_measured_coll one = { .call = { .span = LS_BETWEEN_STAGES, .coll = LS_SENDRECV, .bytes = 4096 },
+                             .seconds = 4e-3 };
     ls_measured_coll other = one;
     other.call.bytes = 4097;
     const ls_measured_colls timed = { .of = &one, .n = 1, .part = .5 }, not = { .of = &other, .n = 1, .part = .5 };
@@ -237,6 +238,23 @@ static void collectives_of_this_machine_are_timed(void **state)
     const ls_step_call much = ls_step_call_of(&item[8]), little = ls_step_call_of(&item[1]);
     assert_true(ls_colls_find(&m, &much)->seconds > ls_colls_find(&m, &little)->seconds); /* 40,000 times as much */
     ls_colls_free(&m);
+    /* how the vector lies is said to the call, which refuses what it cannot have */
+    const struct { ls_coll coll; ls_step_vector vector; ls_status st; } row[] = {
+        { LS_ALL_GATHER, { .spans = 2, .rows = 64 }, LS_OK }, { LS_REDUCE_SCATTER, { .spans = 3, .rows = 5 }, LS_OK },
+        { LS_REDUCE_SCATTER, { .spans = 1, .rows = 8, .apart = true }, LS_OK },
+        { LS_ALL_GATHER, { .spans = 5000, .rows = 1e9 }, LS_OK }, /* not more than the vector has */
+        { LS_ALL_TO_ALL, { .counts = true, .apart = true }, LS_OK }, { LS_ALL_GATHER, { .counts = true }, LS_OK },
+        { LS_ALL_REDUCE, { .spans = 1, .rows = 8 }, LS_INVALID }, { LS_ALL_REDUCE, { .counts = true }, LS_INVALID },
+        { LS_ALL_GATHER, { .spans = 1, .rows = 8, .apart = true }, LS_INVALID },
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        ls_step_item one[] = { work(1e-5, 1e4), { .kind = LS_ITEM_COLL, .coll = row[i].coll, .bytes = 8192,
+                                                  .span = { .axes = DP }, .vector = row[i].vector } };
+        for (int s = 0; s < 2; s++) l.of[s] = (ls_step_list){ .item = one, .n = 2 };
+        assert_int_equal(ls_colls_measure(&c, &l, 2, 60, &m), row[i].st);
+        assert_true(row[i].st < 0 || m.n == 1);
+        ls_colls_free(&m);
+    }
     ls_step_item sent[] = { work(1e-4, 1e5), { .kind = LS_ITEM_SEND, .edge = 1, .forward = true, .bytes = 8192 } };
     for (int s = 0; s < 2; s++) l.of[s] = (ls_step_list){ .item = sent, .n = 2 };
     assert_done(ls_colls_measure(&c, &l, 2, 60, &m));

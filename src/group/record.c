@@ -267,7 +267,8 @@ ls_status ls_record_add(ls_record *r, ls_work *k)
     LS_TRY(make_room(r));
     ls_recorded *to = &r->item[r->n];
     *to = (ls_recorded){ .group = k->g, .coll = k->a.coll, .dtype = k->a.dtype, .op = k->a.op, .root = k->a.root,
-                         .bytes = k->nbytes, .apart = k->a.in && k->a.in != k->a.out, .rounded = k->form == &ls_form_schedule && ls_choice_narrow(k),
+                         .bytes = k->nbytes, .apart = k->a.in && k->a.in != k->a.out,
+                         .rounded = k->form == &ls_form_schedule && ls_choice_narrow(k),
                          .form = k->form == &ls_form_schedule ? "schedule" : k->form->name };
     LS_TRY(moved(k, to));
     if (k->form == &ls_form_schedule) LS_TRY(ls_run_take(k));

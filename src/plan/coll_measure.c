@@ -22,6 +22,8 @@ enum { NO_CALL, CALL };
 #define ALL_BYTES  ((size_t)128 << 20) /* of all ranks' vectors */
 #define OTHERS     ((size_t)4 << 20)   /* that a core reads between two calls: more than its own caches have */
 #define SHORT      ((size_t)32 << 10)  /* calls of so many bytes follow one another within microseconds */
+#define NEAR       ((size_t)16 << 10) /* what a core reads again and again */
+#define OPERANDS_A_LINE 4
 #define LINE       64
 #define MOST_GAP   1e-4 /* seconds between two calls */
 #define MOMENT_NS  20000000u /* longer than a slice of time, in which a core that is shared does nothing else */
@@ -95,7 +97,9 @@ static ls_status collect(const ls_step_lists *l, ls_measured_colls *m)
     return LS_OK;
 }
 
-/* What a rank computes and touches between two calls or messages, on average. */
+/* What a rank computes and touches between two calls or messages, on average. Operations count all their operands, of
+ * which most are the results of those before, or are read several times: a quarter are lines that were not near. With
+ * as many a call takes as long here as in runs of 16 ranks on two cores (docs/planner.md). */
 static void find_gap(job *j)
 {
     double seconds = 0, bytes = 0, waits = 1;
@@ -108,7 +112,8 @@ static void find_gap(job *j)
             waits += i->kind == LS_ITEM_COLL || i->kind == LS_ITEM_BEGIN || i->kind == LS_ITEM_RECV;
         }
     j->gap_s = fmin(seconds / waits, MOST_GAP);
-    j->gap_bytes = (size_t)fmin(fmax(bytes / waits, SHORT), (double)OTHERS / fmax(1, j->l->ranks / j->cores));
+    if (j->of->part < 1) bytes /= OPERANDS_A_LINE;
+    j->gap_bytes = (size_t)fmin(fmax(bytes / waits, NEAR), (double)OTHERS / fmax(1, j->l->ranks / j->cores));
 }
 
 static ls_mesh_groups groups_of(const ls_step_lists *l, const ls_step_span *span)
@@ -137,11 +142,12 @@ static void lay_spans(caller *k, const ls_step_call *x, size_t values, ls_coll_a
     to->count = n * rows * row;
 }
 
-/* Its ranks have parts of the same length. */
+/* Ranks have parts of the same length. */
 static ls_status call(caller *k, const ls_step_call *x)
 {
     const int n = ls_group_size(k->g), me = ls_group_rank(k->g);
-    const size_t values = (measured_bytes(k->j, x) + sizeof(float) - 1) / sizeof(float), each = values > (size_t)n ? values / (size_t)n : 1;
+    const size_t values = (measured_bytes(k->j, x) + sizeof(float) - 1) / sizeof(float);
+    const size_t each = values > (size_t)n ? values / (size_t)n : 1;
     if (x->coll == LS_SENDRECV) {
         const ls_p2p op[] = { { .send = k->in, .count = values, .dtype = LS_F32, .peer = (me + 1) % n },
                               { .recv = k->out, .count = values, .dtype = LS_F32, .peer = (me + n - 1) % n } };
@@ -168,7 +174,7 @@ static void read_lines(caller *k, size_t nbytes)
 static void read_near(caller *k, int passes)
 {
     for (int p = 0; p < passes; p++)
-        for (size_t i = 0; i < SHORT; i += LINE) k->sum += (unsigned char)k->others[i];
+        for (size_t i = 0; i < NEAR; i += LINE) k->sum += (unsigned char)k->others[i];
 }
 
 /* What a rank does between two calls: it reads what else it has, computes for as long as it does on average between two

@@ -1,11 +1,11 @@
 /* coll_measure.h -- what the collectives of a step take on this machine.
  *
  * As many ranks as the run has, started by this process, carry out each collective of the step with its length and the
- * same kind of vector, all of its groups at once, as ranks do that are alike. Between two calls each rank reads as many bytes as the step does on
- * average between two calls, where ranks share cores also computes as long (at most 0.1 ms), and writes its vector, as
- * backward does. What that takes is taken off: of ranks that share cores their processor time between these very calls,
- * else the time of a batch without calls. All collectives are timed in turn, in several passes, each with another
- * assignment of ranks to cores that they share.
+ * same kind of vector, all of its groups at once, as ranks do that are alike. Between two calls each rank reads as many
+ * bytes as the step does on average between two calls, and writes its vector, as backward does. Where ranks share cores
+ * it reads a quarter of them, and computes for as long as the step does, at most 0.1 ms. What that takes is taken off:
+ * of ranks that share cores their processor time between these very calls, else the time of a batch without calls. All
+ * collectives are timed in turn, in several passes, each with another assignment of ranks to cores that they share.
  */
 #ifndef LS_PLAN_COLL_MEASURE_H
 #define LS_PLAN_COLL_MEASURE_H

@@ -45,6 +45,7 @@ typedef struct listener {
     int64_t run_steps; /* of the run that is to come; 0: whole epochs, which last */
     double crowd;     /* ranks per core */
     const ls_world *w; /* of a mirror: what it does for others is not counted */
+    ls_group *beside;  /* mirrors that are timed with it; NULL: none */
     clock_pair last;  /* when the newest operation ended, or the pass began; without what was done for others */
     bool running;
     sample step_of[MOST_STEPS]; /* whole steps, */
@@ -208,6 +209,19 @@ static bool is_enough(const listener *x, uint64_t begin, uint64_t timed_from)
            (x->step >= FEW_STEPS && t - timed_from >= LONG_NS);
 }
 
+/* Mirrors that are timed together begin each step together, as ranks do, who wait for each other: those of a core then
+ * do the same at about the same time, and find its code in the core's caches. So they also end together, if one of them
+ * has enough. */
+static ls_status agree(const listener *x, bool mine, bool *any)
+{
+    int32_t one = mine;
+    *any = mine;
+    if (!x->beside) return LS_OK;
+    LS_TRY(ls_all_reduce(x->beside, &one, &one, 1, LS_I32, LS_MAX));
+    *any = one != 0;
+    return LS_OK;
+}
+
 /* What was timed so far is forgotten. */
 static void start_over(listener *x)
 {
@@ -219,16 +233,19 @@ static ls_status take_steps(ls_trainer *t, listener *x)
 {
     const uint64_t begin = ls_env_get()->mono_ns();
     uint64_t timed_from = begin;
-    for (int warm = WARM, done = false; !done;) {
+    bool done = false;
+    for (int warm = WARM; !done;) {
         if (warm > 0) start_over(x);
         x->step = warm > 0 ? 0 : x->out->steps;
         x->running = false;
         LS_TRY(time_step(t, x));
         x->out->steps = ++x->step;
-        done = x->step == MOST_STEPS || is_enough(x, begin, timed_from);
+        bool warmed;
+        LS_TRY(agree(x, x->step == MOST_STEPS || is_enough(x, begin, timed_from), &done));
         if (warm == 0) continue;
+        LS_TRY(agree(x, warm > 1 || is_warm(x, begin), &warmed));
         timed_from = ls_env_get()->mono_ns();
-        if (warm > 1 || is_warm(x, begin)) warm--;
+        if (warmed) warm--;
         if (warm == 0 && !done) start_over(x);
     }
     return LS_OK;
@@ -238,9 +255,13 @@ static ls_status take_steps(ls_trainer *t, listener *x)
 static ls_status take_bare_steps(ls_trainer *t, listener *x)
 {
     const uint64_t begin = ls_env_get()->mono_ns();
-    if (1e9 * x->step_of[x->step - 1].wall_s * FEW_STEPS > BARE_NS) return LS_OK;
-    while (x->bares < MOST_BARE && (x->bares < FEW_STEPS || ls_env_get()->mono_ns() - begin < BARE_NS))
+    bool enough;
+    LS_TRY(agree(x, 1e9 * x->step_of[x->step - 1].wall_s * FEW_STEPS > BARE_NS, &enough));
+    while (!enough) {
         LS_TRY(time_bare_step(t, x));
+        const bool late = ls_env_get()->mono_ns() - begin >= BARE_NS;
+        LS_TRY(agree(x, x->bares == MOST_BARE || (x->bares >= FEW_STEPS && late), &enough));
+    }
     return LS_OK;
 }
 
@@ -522,6 +543,7 @@ static ls_status mirror_rank(ls_world *threads, void *arg)
     x->w = w;
     x->look = time_look(x);
     ls_status st = ls_trainer_create_in(all->c, w, NULL, &t);
+    if (ls_world_size(threads) > 1) x->beside = ls_world_group(threads);
     if (st == LS_OK) st = ls_barrier(ls_world_group(threads)); /* then all of them compute */
     if (st == LS_OK) st = time_steps(t, x);
     ls_trainer_destroy(t);
