@@ -8,6 +8,7 @@
 
 #include "base/team.h"
 #include "net/world.h"
+#include "plan/step_list.h"
 #include "train/measure.h"
 #include "train/trainer.h"
 
@@ -302,13 +303,45 @@ static void a_mirror_computes_what_a_real_rank_does(void **state)
     }
 }
 
-/* Rows of a stage are the operations of its ranks: as many calls and FLOP as their last steps had. */
+/* As in the run: parts of 4 sequences of 16 tokens, of rows for experts, and whole gradients. */
+static void vectors_of_a_step_lie_as_in_the_run(void **state)
+{
+    (void)state;
+    const struct { size_t layout; ls_coll coll; ls_step_vector vector; } row[] = {
+        { 0, LS_ALL_GATHER, { .spans = 4, .rows = 16 } }, { 0, LS_REDUCE_SCATTER, { .spans = 4, .rows = 16, .apart = true } },
+        { 0, LS_ALL_REDUCE, { 0 } }, { 9, LS_ALL_TO_ALL, { .counts = true, .apart = true } },
+    };
+    for (size_t i = 0; i < COUNT(row); i++) {
+        const ls_step_rates rates = { .flops_per_s = 1e9 };
+        ls_step_lists l = { 0 };
+        int found = 0;
+        configure(row[i].layout);
+        if (ls_step_lists_create(&c, RANKS, &rates, &l) < 0) fail_msg("%s", ls_last_error());
+        for (int k = 0; k < l.of[0].n; k++) {
+            const ls_step_item *x = &l.of[0].item[k];
+            const bool tp = x->span.axes == LS_ALONG(LS_AXIS_TP);
+            if ((x->kind != LS_ITEM_COLL && x->kind != LS_ITEM_BEGIN) || x->coll != row[i].coll) continue;
+            if (row[i].vector.spans > 0 && !tp) continue;
+            const ls_step_vector *v = &x->vector;
+            if (!ls_step_same_vector(v, &row[i].vector))
+                fail_msg("row %zu, '%s': %d spans of %g rows, counts %d, apart %d", i, x->label, v->spans, v->rows, v->counts, v->apart);
+            found++;
+        }
+        assert_true(found > 0);
+        ls_step_lists_free(&l);
+        ls_opts_destroy(o);
+    }
+}
+
+/* Rows of a stage are the operations of its ranks: as many calls and FLOP as their last steps had. Those that share cores
+ * take their steps together. */
 static void stages_have_the_operations_of_their_ranks(void **state)
 {
     (void)state;
     ls_measured m[2];
     double flops[2] = { 0 }, calls[2] = { 0 };
     configure(3);
+    set("ddp.guard", "true"); /* hashes of the others are those of a mirror */
     if (ls_measure_stages(&c, RANKS, RANKS, 2, LS_MEASURE_LONG_S, m) < 0) fail_msg("%s", ls_last_error());
     for (int r = 0; r < RANKS; r++) {
         ls_world *w;
@@ -323,8 +356,9 @@ static void stages_have_the_operations_of_their_ranks(void **state)
         for (int i = 0; i < m[k].n; i++) f += m[k].row[i].flops, n += m[k].row[i].calls;
         assert_true(n == (int64_t)calls[k] && f == flops[k]);
         assert_in_range(m[k].steps, 3, 25);
-        ls_measured_free(&m[k]);
+        assert_int_equal(m[k].steps, m[0].steps);
     }
+    for (int k = 0; k < 2; k++) ls_measured_free(&m[k]);
     ls_opts_destroy(o);
 }
 
@@ -382,6 +416,7 @@ int main(void)
         cmocka_unit_test(memory_is_that_of_a_run),
         cmocka_unit_test(groups_are_those_of_the_layout),
         cmocka_unit_test(a_mirror_computes_what_a_real_rank_does),
+        cmocka_unit_test(vectors_of_a_step_lie_as_in_the_run),
         cmocka_unit_test(stages_have_the_operations_of_their_ranks),
         cmocka_unit_test(a_mirror_learns_from_gradients_that_are_right),
     };
