@@ -103,14 +103,17 @@ else
     row['run bind']=1
     echo 'skipped: a single core can be bound to nothing else'
 fi
-before=(--nproc-per-node $(($(env -u OMP_NUM_THREADS nproc) + 1)))
+before=(--nproc-per-node 2)
 program=("${after[@]}") after=(cat /proc/self/personality)
-if setarch -R true; then # a sandbox may refuse it
-    hides aslr '^[0-9a-f]{3}4[0-9a-f]{4}$' --aslr always
+cpus=$(taskset -cp $$ | sed 's/.*: //')
+taskset -cp "${cpus%%[,-]*}" $$ >/dev/null # where two ranks share a core
+if setarch -R true && [ "$(cat /proc/self/personality)" = 00000000 ]; then
+    hides aslr '^00040000$' --aslr always
 else
     row['run aslr']=1
-    claim 'run aslr: ranks run' matches exit=0 "$(output)"
+    echo 'skipped: addresses are not random here, or have to be'
 fi
+taskset -cp "$cpus" $$ >/dev/null
 after=("${program[@]}")
 before=(--nnodes 2)
 shows standalone '--standalone is for one machine, and --nnodes is 2' --standalone

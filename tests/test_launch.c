@@ -224,18 +224,21 @@ static void addresses_are_random_where_cores_are_not_shared(void **state)
     for (size_t cpu = 0; CPU_COUNT(&one) == 0; cpu++)
         if (CPU_ISSET(cpu, &all)) CPU_SET(cpu, &one);
     assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
-    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-        (void)personality(ours & ~(unsigned long)ADDR_NO_RANDOMIZE);
-        outcome x = shell(row[i].nproc, "exec cat /proc/self/personality", (ls_launch_opts){ .aslr = row[i].aslr });
-        char want[64];
-        const unsigned long random = ours & ~(unsigned long)ADDR_NO_RANDOMIZE;
-        const unsigned long each = random | (may && row[i].same ? ADDR_NO_RANDOMIZE : 0);
-        snprintf(want, sizeof want, row[i].nproc == 2 ? "%08lx\n%08lx\n" : "%08lx\n", each, each);
-        assert_string_equal(x.out, want);
-        release(&x);
+    outcome x[3];
+    const unsigned long random = ours & ~(unsigned long)ADDR_NO_RANDOMIZE;
+    for (int i = 0; i < 3; i++) {
+        (void)personality(random);
+        x[i] = shell(row[i].nproc, "exec cat /proc/self/personality", (ls_launch_opts){ .aslr = row[i].aslr });
     }
     (void)personality(ours);
     assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
+    for (int i = 0; i < 3; i++) {
+        char want[64];
+        const unsigned long each = random | (may && row[i].same ? ADDR_NO_RANDOMIZE : 0);
+        snprintf(want, sizeof want, row[i].nproc == 2 ? "%08lx\n%08lx\n" : "%08lx\n", each, each);
+        assert_string_equal(x[i].out, want);
+        release(&x[i]);
+    }
 }
 
 static void keeps_a_thread_count_that_is_set(void **state)

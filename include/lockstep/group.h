@@ -244,9 +244,9 @@ typedef struct ls_recorded {
                         * (ls_world_opts.wire_bf16) */
     const size_t *counts, *recv_counts; /* the record's: elements per rank of a call with counts per rank, or with
                         * spans; NULL: equal parts */
-    int spans;         /* so many matrices with, on average, so many rows: ls_coll_args.span; 0: none */
-    size_t rows;
-    bool apart;        /* what goes in lies elsewhere than what comes out */
+    int spans;         /* matrices in the vector (ls_coll_args.span); 0: none */
+    size_t rows;       /* of a matrix, on average, rounded down */
+    bool apart;        /* input and output are different buffers */
     uint64_t moved;    /* bytes that this rank would read, write and send, */
     int rounds;        /* and how often in a row it would wait for others; both 0 with form "schedule":
                         * ls_recorded_traffic */

@@ -54,8 +54,8 @@ typedef struct ls_launch_opts {
                                    a failure; after a signal as long as something moves */
     bool virtual_local_rank;    /* LOCAL_RANK 0 for all; each sees one GPU, by CUDA_VISIBLE_DEVICES */
     bool no_bind;               /* do not give each rank cores of its own */
-    bool aslr;                  /* addresses at random (ASLR) also for ranks that share cores. Else, in a job on one
-                                 * machine, those have the same ones: a core predicts branches by their addresses */
+    bool aslr;                  /* keep address randomisation for ranks that share cores. By default those of a job on
+                                 * one machine start without it, since a core predicts branches by address */
     bool ranks_answer;           /* to Ctrl-C, with a line of their own: ours comes only if that takes long */
     bool quiet;                 /* no failure report on stderr (the caller prints) */
 } ls_launch_opts;

@@ -57,7 +57,7 @@ struct ls_child {
     int stdout_fd, stderr_fd;     /* -1: the parent's */
     bool die_with_parent;         /* SIGKILL when the starting thread ends, by any means */
     bool own_group;               /* its own process group */
-    bool same_addresses;          /* not at random, but those of every such process; without effect if it is refused */
+    bool same_addresses;          /* start without address randomisation; ignored if the kernel refuses */
     const ls_child_limits *limits; /* NULL: as we may */
     int cpu_first, cpu_count;     /* bind to this range of usable CPUs (-EINVAL beyond them); count 0: all */
 };

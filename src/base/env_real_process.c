@@ -233,7 +233,8 @@ static int become(const launch *l)
         if (fcntl(c->keep_fds[i], F_SETFD, 0) < 0) return -errno;
 
     reset_signals();
-    if (c->same_addresses) (void)personality((unsigned long)personality(ASK_PERSONALITY) | ADDR_NO_RANDOMIZE);
+    const int had = c->same_addresses ? personality(ASK_PERSONALITY) : -1;
+    if (had != -1) (void)personality((unsigned long)had | ADDR_NO_RANDOMIZE);
     if (c->limits && (r = set_limits(c->limits)) < 0) return r;
     execve(l->path, (char *const *)(uintptr_t)c->argv, l->env);
     return -errno;

@@ -81,8 +81,8 @@ static const ls_opt table[] = {
       NULL },
     { "bind", LS_OPT_BOOL, AT(bind), "true", NULL, "give each rank cores of its own when there are enough", 0, NULL },
     { "aslr", LS_OPT_CHOICE, AT(aslr), "auto", "auto|always",
-      "whether the kernel puts each rank at random addresses (ASLR); auto: not where ranks of a job on one machine share cores, "
-      "which are faster at the same ones", 0, NULL },
+      "auto: ranks that share the cores of one machine start without address randomisation (ASLR), which is faster; always: "
+      "all ranks keep it", 0, NULL },
     { "numa-binding", LS_OPT_CHOICE, AT(numa), "none", "none|node|socket|exclusive|core-complex",
       "binds ranks near their GPUs; see --bind (no effect)", 0, NULL },
     { "signals-to-handle", LS_OPT_STRING, AT(signals), "SIGTERM,SIGINT,SIGHUP,SIGQUIT", NULL,

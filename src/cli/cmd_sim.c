@@ -226,10 +226,11 @@ static void print(const shown *s, ls_text *out)
                     "algorithm");
     for (int i = 0; i < r->ncalled; i++) {
         const ls_step_called *x = &r->called[i];
-        ls_text_add(out, "%-14s %-10s %12s %7d %12s %s\n", ls_coll_name(x->call.coll),
+        snprintf(c, sizeof c, x->call.vector.spans > 0 ? ", rows of %d matrices" : "", x->call.vector.spans);
+        ls_text_add(out, "%-14s %-10s %12s %7d %12s %s%s\n", ls_coll_name(x->call.coll),
                     ls_step_span_text(s->l->size, &x->call.span, d, sizeof d),
                     ls_bytes_text(x->call.bytes, a, sizeof a), x->calls, time_text(x->price.seconds, b, sizeof b),
-                    x->price.algo);
+                    x->price.algo, c);
     }
     ls_text_add(out, "\n%s events simulated\n", ls_number_text((double)r->events, 0, a, sizeof a));
 }
@@ -278,6 +279,8 @@ static void json(const shown *s, ls_text *out)
                     ls_coll_name(x->call.coll), ls_step_span_text(s->l->size, &x->call.span, axes, sizeof axes),
                     x->calls);
         ls_json_field(out, "bytes", x->call.bytes);
+        ls_text_add(out, ", \"spans\": %d, \"counts\": %s, \"apart\": %s", x->call.vector.spans,
+                    x->call.vector.counts ? "true" : "false", x->call.vector.apart ? "true" : "false");
         ls_text_add(out, ", ");
         ls_json_field(out, "seconds", x->price.seconds);
         ls_text_add(out, ", \"algo\": \"%s\", \"link\": ", x->price.algo);

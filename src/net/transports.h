@@ -21,8 +21,8 @@ uint64_t ls_fault_rate(const char *name, int a, int b);
 ls_status ls_transport_tcp_open(ls_world *w, const ls_rank_set *with, ls_transport **out);
 ls_status ls_transport_shm_open(ls_world *w, ls_transport **out);
 
-/* In shared memory messages up to this are copied even where they could be read in place: who sends a longer one that
- * can waits for who receives it. */
+/* shm copies messages of up to this many bytes, even from memory that the receiver could read. The sender of a longer
+ * one waits until the receiver has read it. */
 #define LS_EAGER_BYTES ((size_t)4096)
 
 /* What shm takes of a rank's arena, one after the other as they are needed: a directory of the ranks that it sends to,

@@ -22,8 +22,9 @@ enum { NO_CALL, CALL };
 #define ALL_BYTES  ((size_t)128 << 20) /* of all ranks' vectors */
 #define OTHERS     ((size_t)4 << 20)   /* that a core reads between two calls: more than its own caches have */
 #define SHORT      ((size_t)32 << 10)  /* calls of so many bytes follow one another within microseconds */
-#define NEAR       ((size_t)16 << 10) /* what a core reads again and again */
-#define OPERANDS_A_LINE 4
+#define NEAR       ((size_t)16 << 10) /* that a rank computes with: read again and again */
+#define COUNTED    4 /* how often operations count a line as an operand that is near; with it calls of 16 ranks on two cores
+                      * take as long here as in runs (docs/planner.md) */
 #define LINE       64
 #define MOST_GAP   1e-4 /* seconds between two calls */
 #define MOMENT_NS  20000000u /* longer than a slice of time, in which a core that is shared does nothing else */
@@ -97,9 +98,8 @@ static ls_status collect(const ls_step_lists *l, ls_measured_colls *m)
     return LS_OK;
 }
 
-/* What a rank computes and touches between two calls or messages, on average. Operations count all their operands, of
- * which most are the results of those before, or are read several times: a quarter are lines that were not near. With
- * as many a call takes as long here as in runs of 16 ranks on two cores (docs/planner.md). */
+/* What a rank computes and touches between two calls or messages, on average. Operations count all their operands, and
+ * most of these are results of the operations before, or are read several times. */
 static void find_gap(job *j)
 {
     double seconds = 0, bytes = 0, waits = 1;
@@ -112,7 +112,7 @@ static void find_gap(job *j)
             waits += i->kind == LS_ITEM_COLL || i->kind == LS_ITEM_BEGIN || i->kind == LS_ITEM_RECV;
         }
     j->gap_s = fmin(seconds / waits, MOST_GAP);
-    if (j->of->part < 1) bytes /= OPERANDS_A_LINE;
+    if (j->of->part < 1) bytes /= COUNTED;
     j->gap_bytes = (size_t)fmin(fmax(bytes / waits, NEAR), (double)OTHERS / fmax(1, j->l->ranks / j->cores));
 }
 
@@ -146,7 +146,7 @@ static void lay_spans(caller *k, const ls_step_call *x, size_t values, ls_coll_a
 static ls_status call(caller *k, const ls_step_call *x)
 {
     const int n = ls_group_size(k->g), me = ls_group_rank(k->g);
-    const size_t values = (measured_bytes(k->j, x) + sizeof(float) - 1) / sizeof(float);
+    const size_t values = measured_bytes(k->j, x) / sizeof(float) + (measured_bytes(k->j, x) % sizeof(float) > 0);
     const size_t each = values > (size_t)n ? values / (size_t)n : 1;
     if (x->coll == LS_SENDRECV) {
         const ls_p2p op[] = { { .send = k->in, .count = values, .dtype = LS_F32, .peer = (me + 1) % n },
@@ -159,7 +159,7 @@ static ls_status call(caller *k, const ls_step_call *x)
     for (int r = 0; r < n; r++) k->counts[r] = each;
     if (x->vector.counts) a.counts = k->counts;
     if (x->vector.counts && x->coll == LS_ALL_TO_ALL) a.recv_counts = k->counts;
-    if (x->vector.spans > 0) lay_spans(k, x, values, &a);
+    if (x->vector.spans > 0 && values > 0) lay_spans(k, x, values, &a);
     LS_TRY(ls_coll_start(k->g, &a, &work));
     return ls_work_wait(work);
 }
@@ -416,7 +416,7 @@ static ls_status time_rank(ls_world *w, void *arg)
 
 static size_t longest(const ls_measured_colls *m, int ranks)
 {
-    const size_t most = ALL_BYTES / (size_t)ranks < MOST_BYTES ? ALL_BYTES / (size_t)ranks : MOST_BYTES;
+    const size_t each = ALL_BYTES / (size_t)ranks / LINE * LINE, most = each < MOST_BYTES ? each : MOST_BYTES;
     double n = 4096;
     for (int i = 0; i < m->n; i++) n = fmax(n, m->of[i].call.bytes);
     return n < (double)most ? ((size_t)n + LINE - 1) / LINE * LINE : most;

@@ -52,7 +52,7 @@ typedef struct ls_step_item {
     int count;           /* WAIT */
 } ls_step_item;
 
-/* What all calls have in common that take as long. */
+/* Calls that agree in all of these take equally long. */
 typedef struct ls_step_call {
     ls_step_span span;
     ls_coll coll;

@@ -56,7 +56,7 @@ typedef struct ls_step_parts {
  * in `idle` of each, and no bubble. */
 double ls_step_tail_s(const ls_step_parts *stage, int stages);
 
-/* A collective of the step, by group and length. */
+/* A collective of the step, by group, length and layout of its vector. */
 typedef struct ls_step_called {
     ls_step_call call;
     int calls;            /* per step, of the stage that has most */

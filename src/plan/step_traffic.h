@@ -29,12 +29,12 @@ typedef struct ls_step_span {
     bool across;   /* or has the rank at one place of each set */
 } ls_step_span;
 
-/* How a collective's vector lies: those that are as long, and lie otherwise, may be carried out in another way. */
+/* The layout of a collective's vector. Vectors of one length may be carried out in different ways. */
 typedef struct ls_step_vector {
     int spans;   /* so many matrices, of whose rows each rank has a part (ls_coll_args.span); 0: one piece */
     double rows; /* of each, on average */
     bool counts; /* the parts of ranks have lengths of their own */
-    bool apart;  /* what goes in lies elsewhere than what comes out */
+    bool apart;  /* input and output are different buffers */
 } ls_step_vector;
 
 /* Calls of one collective in groups that span the same axes. */

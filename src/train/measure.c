@@ -45,7 +45,7 @@ typedef struct listener {
     int64_t run_steps; /* of the run that is to come; 0: whole epochs, which last */
     double crowd;     /* ranks per core */
     const ls_world *w; /* of a mirror: what it does for others is not counted */
-    ls_group *beside;  /* mirrors that are timed with it; NULL: none */
+    ls_group *beside;  /* of mirrors that are timed together; NULL: this one is alone */
     clock_pair last;  /* when the newest operation ended, or the pass began; without what was done for others */
     bool running;
     sample step_of[MOST_STEPS]; /* whole steps, */
@@ -209,10 +209,10 @@ static bool is_enough(const listener *x, uint64_t begin, uint64_t timed_from)
            (x->step >= FEW_STEPS && t - timed_from >= LONG_NS);
 }
 
-/* Mirrors that are timed together begin each step together, as ranks do, who wait for each other: those of a core then
- * do the same at about the same time, and find its code in the core's caches. So they also end together, if one of them
- * has enough. */
-static ls_status agree(const listener *x, bool mine, bool *any)
+/* Whether one of the mirrors that are timed together says so. They ask after each step, so they begin the next one
+ * together, as the ranks of a run do: those on one core then run the same operation one after the other, and find its
+ * code in the core's caches. The first that is warm, or has enough, decides for all. */
+static ls_status anyone(const listener *x, bool mine, bool *any)
 {
     int32_t one = mine;
     *any = mine;
@@ -241,9 +241,9 @@ static ls_status take_steps(ls_trainer *t, listener *x)
         LS_TRY(time_step(t, x));
         x->out->steps = ++x->step;
         bool warmed;
-        LS_TRY(agree(x, x->step == MOST_STEPS || is_enough(x, begin, timed_from), &done));
+        LS_TRY(anyone(x, x->step == MOST_STEPS || is_enough(x, begin, timed_from), &done));
         if (warm == 0) continue;
-        LS_TRY(agree(x, warm > 1 || is_warm(x, begin), &warmed));
+        LS_TRY(anyone(x, warm > 1 || is_warm(x, begin), &warmed));
         timed_from = ls_env_get()->mono_ns();
         if (warmed) warm--;
         if (warm == 0 && !done) start_over(x);
@@ -256,11 +256,11 @@ static ls_status take_bare_steps(ls_trainer *t, listener *x)
 {
     const uint64_t begin = ls_env_get()->mono_ns();
     bool enough;
-    LS_TRY(agree(x, 1e9 * x->step_of[x->step - 1].wall_s * FEW_STEPS > BARE_NS, &enough));
+    LS_TRY(anyone(x, 1e9 * x->step_of[x->step - 1].wall_s * FEW_STEPS > BARE_NS, &enough));
     while (!enough) {
         LS_TRY(time_bare_step(t, x));
         const bool late = ls_env_get()->mono_ns() - begin >= BARE_NS;
-        LS_TRY(agree(x, x->bares == MOST_BARE || (x->bares >= FEW_STEPS && late), &enough));
+        LS_TRY(anyone(x, x->bares == MOST_BARE || (x->bares >= FEW_STEPS && late), &enough));
     }
     return LS_OK;
 }
@@ -541,13 +541,14 @@ static ls_status mirror_rank(ls_world *threads, void *arg)
     (void)ls_team_resize(all->m[i].threads);
     LS_TRY(ls_world_mirror(all->rank[i], all->ranks, all->node, &o, &how, &w));
     x->w = w;
+    x->beside = ls_world_size(threads) > 1 ? ls_world_group(threads) : NULL;
     x->look = time_look(x);
     ls_status st = ls_trainer_create_in(all->c, w, NULL, &t);
-    if (ls_world_size(threads) > 1) x->beside = ls_world_group(threads);
     if (st == LS_OK) st = ls_barrier(ls_world_group(threads)); /* then all of them compute */
     if (st == LS_OK) st = time_steps(t, x);
     ls_trainer_destroy(t);
     x->w = NULL;
+    x->beside = NULL;
     ls_world_leave(w);
     if (st == LS_OK) sum_up(x);
     if (st == LS_OK && all->told) st = tell(&all->m[i], &all->told[i]);

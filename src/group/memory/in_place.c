@@ -193,8 +193,9 @@ static void copy_spans(const ls_work *k, const char *from, int r, size_t nbytes)
     }
 }
 
-/* Everyone begins with its right neighbour, so that not all read one rank at once. */
-static ls_status copy_block(ls_work *k, const vectors *v, bool *finished)
+/* At most *left bytes of one rank's part. Everyone begins with its right neighbour, so that not all read one rank at
+ * once. */
+static ls_status copy_block(ls_work *k, const vectors *v, size_t *left, bool *finished)
 {
     ls_group *g = k->g;
     const char *from = NULL;
@@ -202,16 +203,26 @@ static ls_status copy_block(ls_work *k, const vectors *v, bool *finished)
     size_t nbytes = 0;
     int r = (g->rank + 1 + k->peer) % g->size;
     LS_TRY(ls_part_from(k, v->from[r], r, &from, &to, &nbytes));
-    size_t n = nbytes - k->pos < LS_TURN_BYTES ? nbytes - k->pos : LS_TURN_BYTES;
+    size_t n = nbytes - k->pos < *left ? nbytes - k->pos : *left;
     if (!k->span) ls_copy_part(k, to + k->pos, from + k->pos, n);
     else if (r != g->rank) copy_spans(k, v->from[r], r, n);
     if (r != g->rank) ls_count_moved(k, n);
     k->pos += n;
+    *left -= n;
     if (k->pos == nbytes) {
         k->pos = 0;
         k->peer++;
     }
     *finished = k->peer == g->size;
+    return LS_OK;
+}
+
+/* Short parts of all ranks are one turn: after each, ranks that share cores would wait until all others had theirs. */
+static ls_status copy_blocks(ls_work *k, const vectors *v, bool *finished)
+{
+    size_t left = LS_TURN_BYTES;
+    do LS_TRY(copy_block(k, v, &left, finished));
+    while (!*finished && left > 0);
     return LS_OK;
 }
 
@@ -244,7 +255,7 @@ static ls_status one_block(ls_work *k, const vectors *v, bool *finished)
         spread_block(k, v, finished);
         return LS_OK;
     }
-    if (k->a.coll == LS_ALL_GATHER || k->a.coll == LS_ALL_TO_ALL) return copy_block(k, v, finished);
+    if (k->a.coll == LS_ALL_GATHER || k->a.coll == LS_ALL_TO_ALL) return copy_blocks(k, v, finished);
     size_t block = LS_TURN_BYTES / ls_dtype_size(k->a.dtype), left = k->share.count - k->pos;
     const size_t until = k->pos + (left < block ? left : block);
     do k->pos += sum_block(k, v, until - k->pos);
