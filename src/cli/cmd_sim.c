@@ -226,7 +226,8 @@ static void print(const shown *s, ls_text *out)
                     "algorithm");
     for (int i = 0; i < r->ncalled; i++) {
         const ls_step_called *x = &r->called[i];
-        snprintf(c, sizeof c, x->call.vector.spans > 0 ? ", rows of %d matrices" : "", x->call.vector.spans);
+        c[0] = '\0';
+        if (x->call.vector.spans > 0) snprintf(c, sizeof c, ", rows of %d matrices", x->call.vector.spans);
         ls_text_add(out, "%-14s %-10s %12s %7d %12s %s%s\n", ls_coll_name(x->call.coll),
                     ls_step_span_text(s->l->size, &x->call.span, d, sizeof d),
                     ls_bytes_text(x->call.bytes, a, sizeof a), x->calls, time_text(x->price.seconds, b, sizeof b),
