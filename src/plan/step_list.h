@@ -52,7 +52,7 @@ typedef struct ls_step_item {
     int count;           /* WAIT */
 } ls_step_item;
 
-/* Calls that agree in all of these take equally long. */
+/* A kind of call: two calls with equal fields take equally long. */
 typedef struct ls_step_call {
     ls_step_span span;
     ls_coll coll;
