@@ -279,7 +279,8 @@ static void a_meeting_is_over_when_the_last_one_has_come(void **state)
 /* --- shared cores --------------------------------------------------------------------------------------- */
 
 /* Processes that compute for w[i], after they have slept for `asleep`[i]; when they end is in `ends`. */
-static void compute_on(double cores, const uint32_t *core, uint32_t n, const double *w, const double *asleep)
+static void compute_on(double cores, const uint32_t *core, double idle, uint32_t n, const double *w,
+                       const double *asleep)
 {
     static ls_des_op op[64][3];
     static const ls_des_op *all[64];
@@ -292,13 +293,13 @@ static void compute_on(double cores, const uint32_t *core, uint32_t n, const dou
         all[i] = op[i];
     }
     ls_des_model m = model_of(n, all, shared(LS_DES_FIFO));
-    m.cost = cost, m.ncosts = 2 * n, m.cores = cores, m.core = core;
+    m.cost = cost, m.ncosts = 2 * n, m.cores = cores, m.core = core, m.idle_s = idle;
     run(&m);
 }
 
 static void compute(double cores, uint32_t n, const double *w, const double *asleep)
 {
-    compute_on(cores, NULL, n, w, asleep);
+    compute_on(cores, NULL, 0, n, w, asleep);
 }
 
 /* Two of three are on core 1, whatever core 0 has to do; each core by itself is as one that all share. */
@@ -307,11 +308,11 @@ static void processes_stay_on_their_cores(void **state)
     (void)state;
     static const uint32_t core[] = { 1, 0, 1 }, beyond[] = { 0, 2, 1 };
     const double none[3] = { 0 };
-    compute_on(2, core, 3, (double[]){ 1, 1, 3 }, none);
+    compute_on(2, core, 0, 3, (double[]){ 1, 1, 3 }, none);
     NEAR(ends[0], 2);
     NEAR(ends[1], 1);
     NEAR(ends[2], 4);
-    compute_on(2, core, 3, (double[]){ 3, 1, 1 }, (double[]){ 0, 5, 1 }); /* alone, half of it from 1 to 3, and alone */
+    compute_on(2, core, 0, 3, (double[]){ 3, 1, 1 }, (double[]){ 0, 5, 1 }); /* alone, half of it from 1 to 3, and alone */
     NEAR(ends[0], 4);
     NEAR(ends[1], 6);
     NEAR(ends[2], 3);
@@ -323,6 +324,54 @@ static void processes_stay_on_their_cores(void **state)
     assert_int_equal(ls_des_run(&m, &r), LS_INVALID);
     m.cores = 1.5, m.core = core;
     assert_int_equal(ls_des_run(&m, &r), LS_INVALID);
+    m.cores = 2, m.idle_s = -1;
+    assert_int_equal(ls_des_run(&m, &r), LS_INVALID);
+    m.idle_s = 1;
+    assert_int_equal(ls_des_run(&m, &r), LS_OK);
+}
+
+static void an_idle_core_takes_over_a_process(void **state)
+{
+    (void)state;
+    static const uint32_t core[] = { 0, 0, 0, 1 }, last[] = { 2, 2, 2, 2 };
+    const double none[4] = { 0 };
+    compute_on(2, core, .5, 2, (double[]){ 1, 2 }, none); /* half of a core until .5, and then one each */
+    NEAR(ends[0], 1.25);
+    NEAR(ends[1], 2.25);
+    compute_on(2, core, .5, 2, (double[]){ 2, 2 }, none); /* the same from .5 on */
+    NEAR(ends[0], 2.25);
+    NEAR(ends[1], 2.25);
+    compute_on(2, core, .5, 2, (double[]){ 1, 1 }, (double[]){ 3, 4 }); /* each comes to an idle core, but alone */
+    NEAR(ends[0], 4);
+    NEAR(ends[1], 5);
+    compute_on(2, core, .5, 2, (double[]){ 2, 2 }, (double[]){ 3, 4 }); /* at 4 core 1 has long been idle */
+    NEAR(ends[0], 5);
+    NEAR(ends[1], 6);
+    compute_on(2, core, .5, 4, (double[]){ 4, 4, 4, 1 }, none); /* core 1 takes the third at 1.5, the second at 5.5 */
+    NEAR(ends[0], 7);
+    NEAR(ends[1], 7);
+    NEAR(ends[2], 5);
+    NEAR(ends[3], 1);
+    compute_on(3, last, .1, 4, (double[]){ 3, 2, 4, 1 }, none); /* cores 0 and 1 take the two that have most to do */
+    NEAR(ends[0], .1 + 2.975);
+    NEAR(ends[1], .1 + 2 * .975 + 1);
+    NEAR(ends[2], .1 + 3.975);
+    NEAR(ends[3], .1 + 2 * .975);
+    static const uint32_t few[] = { 0, 0, 1, 1, 1 }, one[7] = { 0 };
+    compute_on(3, few, .1, 5, (double[]){ 1, 1, 1, 1, 1 }, (double[5]){ 0 }); /* from the core with the most works */
+    NEAR(ends[4], .1 + 1 - .1 / 3);
+    compute_on(2, one, .7, 7, (double[]){ 1, 10, 3, 100, 20, 12, 4 }, (double[7]){ 0 }); /* each has had .1 at .7 */
+    const double want[] = { 6.1, 38.1, 16.1, 100.6, 50.1, 42.1, 20.1 };
+    for (int i = 0; i < 7; i++) NEAR(ends[i], want[i]);
+    /* the second, with more to do, goes over at .5 and is done at 2.25; it stays there */
+    static const double cost[] = { 1, 3, 2, 1 };
+    const ls_des_op op[2][3] = { { WORK(0), WORK(1), END }, { WORK(2), WORK(3), END } };
+    const ls_des_op *const all[] = { op[0], op[1] };
+    ls_des_model m = model_of(2, all, shared(LS_DES_FIFO));
+    m.cost = cost, m.ncosts = 4, m.cores = 2, m.core = core, m.idle_s = .5;
+    run(&m);
+    NEAR(ends[0], 1.25 + 3);
+    NEAR(ends[1], 2.25 + 1);
 }
 
 static void cores_are_shared_evenly(void **state)
@@ -368,6 +417,41 @@ static void any_work_on_shared_cores_ends_when_small_steps_say(void **state)
             if (fabs(ends[i] - end[i]) > .01)
                 fail_msg("%u works on %g cores: %u ends at %g, in steps at %g", n, cores, i, ends[i], end[i]);
     }
+}
+
+/* The same with a core per process, and cores that take over. */
+static void any_work_on_idle_cores_ends_when_small_steps_say(void **state)
+{
+    (void)state;
+    uint64_t at = 5;
+    uint32_t went = 0;
+    for (int trial = 0; trial < 20; trial++) {
+        const uint32_t n = 2 + (uint32_t)(10 * uniform(&at)), cores = 2 + (uint32_t)(3 * uniform(&at));
+        const double dt = 1e-4, idle = .05 + .3 * uniform(&at);
+        double w[64], asleep[64], left[64], end[64] = { 0 }, since[8] = { 0 };
+        uint32_t core[64], on[64];
+        for (uint32_t i = 0; i < n; i++) left[i] = w[i] = .1 + uniform(&at), asleep[i] = 2 * uniform(&at);
+        for (uint32_t i = 0; i < n; i++) on[i] = core[i] = (uint32_t)(cores * uniform(&at));
+        for (double t = 0; t < 20; t += dt) {
+            uint32_t busy[8] = { 0 }, from = 0, to = UINT32_MAX, most = UINT32_MAX;
+            for (uint32_t i = 0; i < n; i++) busy[on[i]] += asleep[i] <= t && left[i] > 0;
+            for (uint32_t k = 0; k < cores; k++) {
+                if (busy[k] > 0) since[k] = t;
+                if (busy[k] > busy[from]) from = k;
+                if (busy[k] == 0 && t - since[k] >= idle && (to == UINT32_MAX || since[k] < since[to])) to = k;
+            }
+            for (uint32_t i = 0; i < n && to != UINT32_MAX && busy[from] > 1; i++)
+                if (on[i] == from && asleep[i] <= t && left[i] > 0 && (most == UINT32_MAX || left[i] > left[most])) most = i;
+            if (most != UINT32_MAX) on[most] = to, busy[from]--, busy[to]++, went++;
+            for (uint32_t i = 0; i < n; i++)
+                if (asleep[i] <= t && left[i] > 0 && (left[i] -= dt / busy[on[i]]) <= 0) end[i] = t + dt;
+        }
+        compute_on(cores, core, idle, n, w, asleep);
+        for (uint32_t i = 0; i < n; i++)
+            if (fabs(ends[i] - end[i]) > .01)
+                fail_msg("%u works on %u cores: %u ends at %g, in steps at %g", n, cores, i, ends[i], end[i]);
+    }
+    assert_true(went > 20);
 }
 
 /* --- topologies ------------------------------------------------------------------------------------------ */
@@ -703,6 +787,8 @@ int main(void)
         cmocka_unit_test(a_meeting_is_over_when_the_last_one_has_come),
         cmocka_unit_test(cores_are_shared_evenly),
         cmocka_unit_test(processes_stay_on_their_cores),
+        cmocka_unit_test(an_idle_core_takes_over_a_process),
+        cmocka_unit_test(any_work_on_idle_cores_ends_when_small_steps_say),
         cmocka_unit_test(any_work_on_shared_cores_ends_when_small_steps_say),
         cmocka_unit_test(links_of_a_topology_carry_what_they_can),
         cmocka_unit_test(links_that_fail_carry_nothing_until_they_are_back),

@@ -29,7 +29,8 @@ static const ls_topo links = { .name = "links", .nlevels = 1,
 static const ls_wait_cost costs = { .coll_s = 1e-3, .message_s = 5e-4,
                                 .refill_s = { 1e-5, 3e-5, 4e-5, 4e-5, 4e-5, 4e-5, 4e-5 } };
 
-static const uint32_t *kept_core; /* of step_on */
+static const uint32_t *kept_core; /* of step_on, */
+static double idle_s;             /* and after how long an idle one takes over a rank; 0: never */
 
 /* Four ranks: on two cores, what all compute takes twice as long; 0: each has its own. */
 static double step_on(double cores, ls_step_item *item, int n, const ls_wait_cost *waits,
@@ -42,8 +43,8 @@ static double step_on(double cores, ls_step_item *item, int n, const ls_wait_cos
     };
     l.of[0].item = item;
     l.of[0].n = n;
-    const ls_step_sim_opts o = { .t = &links, .cores = cores, .core = kept_core, .waits = waits,
-                                 .colls = colls };
+    const ls_step_sim_opts o = { .t = &links, .cores = cores, .core = kept_core, .idle_s = idle_s,
+                                 .waits = waits, .colls = colls };
     ls_step_result *r = calloc(1, sizeof *r);
     assert_non_null(r);
     assert_done(ls_step_simulate(&l, &o, r));
@@ -166,7 +167,8 @@ static void a_timed_message_is_half_the_senders(void **state)
     near(pipeline(NULL, &timed, NULL, 2), .03);
 }
 
-/* Four ranks on two cores that they keep: two of them take twice as long, three three times. */
+/* Four ranks on two cores that they keep: two of them take twice as long, three three times, unless a core that is idle
+ * takes them over. */
 static void ranks_stay_on_cores(void **state)
 {
     (void)state;
@@ -176,6 +178,9 @@ static void ranks_stay_on_cores(void **state)
     near(step_on(2, item, 2, NULL, NULL), .02);
     kept_core = uneven;
     near(step_on(2, item, 2, NULL, NULL), .03);
+    idle_s = .002; /* core 1 is idle from .01 to .012 and from .018 to .02: a rank has then .006 and .002 to do */
+    near(step_on(2, item, 2, NULL, NULL), .022);
+    idle_s = 0;
     kept_core = NULL;
     near(step_on(2, item, 2, NULL, NULL), .02);
 }
@@ -363,6 +368,8 @@ static void a_prediction_takes_of_this_machine_what_its_operations_lack(void **s
         ls_step_sim_opts s = { 0 };
         ls_step_lists l = { 0 };
         ls_here_options(&h, &s);
+        near(s.idle_s, 200e-6); /* until a rank that waits sleeps */
+        assert_true(s.jitter <= 0); /* operations take what they take on average */
         ls_here_rates(&h, &rates);
         assert_done(ls_step_lists_create(&c, row[i].ranks, &rates, &l));
         ls_here_time_colls(&h, &c, &l);

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/median.h"
 #include "base/team.h"
+#include "base/wait.h"
 #include "coll/cost.h"
 #include "group/local_ranks.h"
 #include "net/world.h"
@@ -19,7 +20,6 @@ typedef unsigned long long num; /* for printf */
 
 #define COLLS_LONG_S 3 /* for timing collectives */
 #define ASSIGNMENTS 9 /* of ranks to cores: an odd number, for the median */
-#define JITTER_SEED 1 /* any: the same prediction each time */
 
 /* --- this machine ---------------------------------------------------------------------------------------- */
 
@@ -140,13 +140,6 @@ ls_status ls_here_place(ls_here *h, const ls_step_lists *l, ls_step_sim_opts *o)
     return LS_OK;
 }
 
-static double jitter_of(const ls_here *h)
-{
-    double sum = 0;
-    for (int i = 0; i < h->nmeasured; i++) sum += h->measured[i].jitter;
-    return sum / h->nmeasured;
-}
-
 void ls_here_rates(const ls_here *h, ls_step_rates *out)
 {
     *out = (ls_step_rates){ .flops_per_s = 1, .measured = h->measured, .by_stage = h->mirrored };
@@ -158,8 +151,7 @@ void ls_here_options(const ls_here *h, ls_step_sim_opts *o)
     o->cores = h->for_ranks;
     o->waits = h->shared ? &h->waits : NULL;
     o->colls = &h->colls;
-    o->jitter = jitter_of(h);
-    o->seed = JITTER_SEED;
+    o->idle_s = 1e-9 * LS_WAIT_YIELD_NS; /* then waiting ranks sleep, and the kernel finds a core idle */
 }
 
 void ls_here_text(const ls_here *h, ls_text *out)

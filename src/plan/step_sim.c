@@ -380,7 +380,8 @@ static ls_status run(builder *b)
             .members = b->members,
         .net = { .topo = b->o->t, .gap = 1, .sharing = LS_DES_FIFO, .failure = b->o->failure,
                  .nfailures = b->o->nfailures },
-        .cores = b->o->cores, .core = b->core, .pace = b->pace, .jitter = b->o->jitter, .seed = b->o->seed,
+        .cores = b->o->cores, .core = b->core, .idle_s = b->o->idle_s, .pace = b->pace,
+        .jitter = b->o->jitter, .seed = b->o->seed,
         .told = on_span, .arg = b,
     };
     ls_des_result r = { .ends_s = b->ends };

@@ -357,6 +357,7 @@ static void end_work(sim *x)
 {
     double t;
     const uint32_t p = ls_des_cores_end(&x->cores, &t);
+    if (p == LS_DES_NO_END) return;
     process *q = &x->p[p];
     if (LS_UNLIKELY(x->m->told != NULL)) tell(x, p, q->t, q->t, t);
     q->t = t;

@@ -96,6 +96,8 @@ typedef struct ls_des_model {
                                         * has its own. Above 0 only with LS_DES_FIFO */
     const uint32_t *core;              /* [n], below `cores`, a whole number then: each process stays on this one; NULL:
                                         * all of them share all */
+    double idle_s;                     /* with `core`: a core with nothing to do for so many seconds takes over a
+                                        * process of a core that has several (des_cores.h); 0: never */
     const double *pace;                /* [n]: its work takes so many times as long (stragglers); NULL: 1 */
     /* each time is multiplied by a number drawn evenly from 1 - jitter to 1 + jitter */
     double jitter;

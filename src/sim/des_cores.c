@@ -5,25 +5,21 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
-ls_status ls_des_cores_create(double cores, const uint32_t *of, uint32_t n, ls_des_cores *out)
+ls_status ls_des_cores_create(double cores, const uint32_t *of, uint32_t n, double idle_s, ls_des_cores *out)
 {
     const uint32_t npools = of ? (uint32_t)cores : 1;
-    *out = (ls_des_cores){ .of = of };
+    *out = (ls_des_cores){ .idle_s = idle_s };
     if (!(cores > 0)) return LS_OK;
     out->pool = calloc(npools, sizeof *out->pool);
-    out->jobs = malloc((size_t)n * sizeof *out->jobs);
-    if (!out->pool || !out->jobs) return ls_fail(LS_NO_MEMORY, "the cores of %u processes", n);
+    out->jobs = malloc((size_t)npools * n * sizeof *out->jobs); /* each process may come to each core */
+    out->of = of ? malloc((size_t)n * sizeof *out->of) : NULL;
+    if (!out->pool || !out->jobs || (of && !out->of)) return ls_fail(LS_NO_MEMORY, "the cores of %u processes", n);
     out->npools = npools;
-    for (uint32_t i = 0; of && i < n; i++) out->pool[of[i]].n++;
-    ls_des_job *next = out->jobs;
-    for (uint32_t k = 0; k < npools; k++) { /* a place for each process that may be there */
-        ls_des_pool *pool = &out->pool[k];
-        pool->cores = of ? 1 : cores;
-        pool->job = next;
-        next += pool->n;
-        pool->n = 0;
-    }
+    if (of) memcpy(out->of, of, (size_t)n * sizeof *of);
+    for (uint32_t k = 0; k < npools; k++)
+        out->pool[k] = (ls_des_pool){ .cores = of ? 1 : cores, .job = out->jobs + (size_t)k * n };
     return LS_OK;
 }
 
@@ -31,6 +27,7 @@ void ls_des_cores_free(ls_des_cores *c)
 {
     free(c->pool);
     free(c->jobs);
+    free(c->of);
 }
 
 /* Of a core, for each work. */
@@ -56,13 +53,30 @@ static void swap(ls_des_job *a, ls_des_job *b)
     *b = had;
 }
 
+static void rise(ls_des_pool *c, uint32_t i)
+{
+    for (; i > 0 && before(&c->job[i], &c->job[(i - 1) / 2]); i = (i - 1) / 2) swap(&c->job[i], &c->job[(i - 1) / 2]);
+}
+
+static void sink(ls_des_pool *c, uint32_t i)
+{
+    for (uint32_t k; (k = 2 * i + 1) < c->n; i = k) {
+        if (k + 1 < c->n && before(&c->job[k + 1], &c->job[k])) k++;
+        if (!before(&c->job[k], &c->job[i])) break;
+        swap(&c->job[k], &c->job[i]);
+    }
+}
+
+static void put(ls_des_pool *c, double t, uint32_t p, double work)
+{
+    advance(c, t);
+    c->job[c->n++] = (ls_des_job){ c->served + work, p };
+    rise(c, c->n - 1);
+}
+
 void ls_des_cores_begin(ls_des_cores *all, double t, uint32_t p, double work)
 {
-    ls_des_pool *c = &all->pool[all->of ? all->of[p] : 0];
-    advance(c, t);
-    uint32_t i = c->n++;
-    c->job[i] = (ls_des_job){ c->served + work, p };
-    for (; i > 0 && before(&c->job[i], &c->job[(i - 1) / 2]); i = (i - 1) / 2) swap(&c->job[i], &c->job[(i - 1) / 2]);
+    put(&all->pool[all->of ? all->of[p] : 0], t, p, work);
 }
 
 static double next_of(const ls_des_pool *c)
@@ -70,13 +84,6 @@ static double next_of(const ls_des_pool *c)
     if (c->n == 0) return (double)INFINITY;
     const double left = c->job[0].ends - c->served;
     return c->now + (left > 0 ? left / rate(c) : 0);
-}
-
-double ls_des_cores_next(const ls_des_cores *all)
-{
-    double next = (double)INFINITY;
-    for (uint32_t k = 0; k < all->npools; k++) next = fmin(next, next_of(&all->pool[k]));
-    return next;
 }
 
 /* Of works that end at the same time that of the lower process. */
@@ -91,18 +98,66 @@ static ls_des_pool *first_of(const ls_des_cores *all)
     return first;
 }
 
+/* --- over to a core with nothing to do ------------------------------------------------------------------- */
+
+/* From the core with the most works to the one that has had none for the longest time; of equal ones the first. */
+typedef struct move { ls_des_pool *from, *to; } move;
+
+static bool find_move(const ls_des_cores *all, move *out)
+{
+    *out = (move){ 0 };
+    if (all->npools < 2 || !isfinite(all->idle_s)) return false;
+    for (uint32_t k = 0; k < all->npools; k++) {
+        ls_des_pool *c = &all->pool[k];
+        if (c->n == 0 && (!out->to || c->idle_since < out->to->idle_since)) out->to = c;
+        if (c->n > 1 && (!out->from || c->n > out->from->n)) out->from = c;
+    }
+    return out->from && out->to;
+}
+
+/* A core that has several works has them since its own clock, if not for longer. */
+static double moves_at(const ls_des_cores *all, const move *m)
+{
+    return fmax(m->to->idle_since + all->idle_s, m->from->now);
+}
+
+static void go_over(ls_des_cores *all, const move *m, double t)
+{
+    ls_des_pool *c = m->from;
+    uint32_t most = 0;
+    advance(c, t);
+    for (uint32_t i = 1; i < c->n; i++)
+        if (before(&c->job[most], &c->job[i])) most = i;
+    const ls_des_job job = c->job[most];
+    c->job[most] = c->job[--c->n]; /* a leaf was moved to a leaf */
+    if (most < c->n) rise(c, most);
+    put(m->to, t, job.p, fmax(0, job.ends - c->served));
+    all->of[job.p] = (uint32_t)(m->to - all->pool);
+}
+
+/* --- what happens next ------------------------------------------------------------------------------------ */
+
+double ls_des_cores_next(const ls_des_cores *all)
+{
+    move m;
+    const double ends = next_of(first_of(all));
+    return find_move(all, &m) ? fmin(ends, moves_at(all, &m)) : ends;
+}
+
 uint32_t ls_des_cores_end(ls_des_cores *all, double *t)
 {
+    move m;
     ls_des_pool *c = first_of(all);
-    const ls_des_job had = c->job[0];
     *t = next_of(c);
+    if (find_move(all, &m) && moves_at(all, &m) < *t) {
+        go_over(all, &m, *t = moves_at(all, &m));
+        return LS_DES_NO_END;
+    }
+    const ls_des_job had = c->job[0];
     c->now = *t;
     c->served = had.ends > c->served ? had.ends : c->served;
     c->job[0] = c->job[--c->n];
-    for (uint32_t i = 0, k; (k = 2 * i + 1) < c->n; i = k) {
-        if (k + 1 < c->n && before(&c->job[k + 1], &c->job[k])) k++;
-        if (!before(&c->job[k], &c->job[i])) break;
-        swap(&c->job[k], &c->job[i]);
-    }
+    sink(c, 0);
+    if (c->n == 0) c->idle_since = *t;
     return had.p;
 }

@@ -1,6 +1,7 @@
 /* des_cores.h -- cores that processes share: all that compute at a moment get equal parts of them, at most a core each
  * (processor sharing). With fewer processes than cores, each takes as long as it would alone. Or each process stays on
- * a given core, which it shares with those that are there, too, while another core may have nothing to do.
+ * a given core, which it shares with those that are there, too, until another core has had nothing to do for so long
+ * that it takes over one of several works.
  */
 #ifndef LS_SIM_DES_CORES_H
 #define LS_SIM_DES_CORES_H
@@ -20,24 +21,28 @@ typedef struct ls_des_pool {
     double now, served; /* seconds of a core that each work has got since the beginning, up to `now` */
     ls_des_job *job; /* a heap, the one that ends first in front, of equal ones that of the lower process */
     uint32_t n;
+    double idle_since; /* if it has none */
 } ls_des_pool;
 
 typedef struct ls_des_cores {
     ls_des_pool *pool; /* owned: [npools]; none: each process has its own core */
     uint32_t npools;
-    const uint32_t *of; /* borrowed: the pool of a process; NULL: there is one */
+    uint32_t *of;      /* owned: the pool of a process; NULL: there is one */
+    double idle_s;
     ls_des_job *jobs;  /* owned: of all pools */
 } ls_des_cores;
 
-/* For n processes: on `cores` of them all, or, with `of`, [n] and from 0 to cores - 1, each on the one that it names.
- * LS_NO_MEMORY. */
-ls_status ls_des_cores_create(double cores, const uint32_t *of, uint32_t n, ls_des_cores *out);
+/* For n processes: on `cores` of them all, or, with `of`, [n] and from 0 to cores - 1, each on the one that it names. A
+ * core that has had nothing to do for idle_s seconds takes over a process of a core that has several works: the one
+ * with the most to do, and of equal ones the highest; it stays there. INFINITY: never. LS_NO_MEMORY. */
+ls_status ls_des_cores_create(double cores, const uint32_t *of, uint32_t n, double idle_s, ls_des_cores *out);
 void ls_des_cores_free(ls_des_cores *c);
 /* Process p computes for `work` seconds of a core, from `t` on: not before what ended or began last. */
 void ls_des_cores_begin(ls_des_cores *c, double t, uint32_t p, double work);
-/* When the next work ends, if none begins before; INFINITY: there is none. */
+/* When the next work ends or goes over to another core, if none begins before; INFINITY: there is none. */
 double ls_des_cores_next(const ls_des_cores *c);
-/* Takes that one out. */
+/* Does that: the process whose work has ended at *t, or LS_DES_NO_END: one has gone over. */
+#define LS_DES_NO_END UINT32_MAX
 uint32_t ls_des_cores_end(ls_des_cores *c, double *t);
 
 #endif
