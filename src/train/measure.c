@@ -385,30 +385,6 @@ static ls_measured_time takes_of(const sample *s, int n, int threads, double cro
     return (ls_measured_time){ threads > 1 ? w : busy, 0 };
 }
 
-/* A standard deviation, from the quarters that lie lowest and highest: a disturbance does not count. Of one step or two
- * there is none. */
-static double spread(const double *v, int n)
-{
-    double sorted[MOST_STEPS];
-    if (n < 4) return 0;
-    memcpy(sorted, v, (size_t)n * sizeof *v);
-    ls_sort_values(sorted, (size_t)n);
-    return (sorted[n - 1 - n / 4] - sorted[n / 4]) / 1.349;
-}
-
-/* Uniform draws from 1 - jitter to 1 + jitter vary as much as operations do from step to step. */
-static double jitter_of(const listener *x)
-{
-    const ls_measured *m = x->out;
-    double all = 0, varies = 0, cpu[MOST_STEPS];
-    for (int i = 0; i < m->n; i++) {
-        for (int s = 0; s < m->steps; s++) cpu[s] = x->of[(size_t)i * MOST_STEPS + (size_t)s].cpu_s;
-        all += m->row[i].takes.busy_s + m->row[i].takes.asleep_s;
-        varies += spread(cpu, m->steps);
-    }
-    return all > 0 ? fmin(0.5, sqrt(3) * varies / all) : 0;
-}
-
 /* By the clock its median, since other processes lengthen it; of processor time the mean. */
 static double typical(const sample *of, int n, bool clock)
 {
@@ -450,7 +426,6 @@ static void sum_up(listener *x)
             rest[s] -= clock ? of->wall_s : of->cpu_s;
         }
     }
-    m->jitter = jitter_of(x);
     /* Data and the update are timed by the clock, which other processes may lengthen: at most what there is. */
     const double all = fmax(0, median(rest, m->steps));
     m->update_s = fmin(median(x->update_s, m->steps), all);
@@ -601,7 +576,6 @@ static ls_status join_stage(ls_measured *to, const ls_measured *m, int had)
     to->update_s += m->update_s;
     to->data_s += (m->data_s - to->data_s) / (had + 1);
     to->rest_s += (m->rest_s - to->rest_s) / (had + 1);
-    to->jitter += (m->jitter - to->jitter) / (had + 1);
     return LS_OK;
 }
 

@@ -34,7 +34,6 @@ typedef struct ls_measured {
     double update_s;      /* of the optimizer, for all of them */
     double data_s;        /* of a step's samples */
     double rest_s;        /* of a step, besides operations, data and optimizer */
-    double jitter;        /* an operation takes up to this part more or less */
     double learning_rate; /* of the steps: in mirrors the run's or next to none (ls_measure_stages) */
 } ls_measured;
 
