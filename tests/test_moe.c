@@ -233,6 +233,41 @@ static void equal_probabilities_go_to_the_lower_experts(void **state)
     ls_tape_destroy(t);
 }
 
+/* Whatever its probabilities are, each expert has its part of the first tokens, but for three, and no token twice. */
+static void tokens_go_where_loads_say(void **state)
+{
+    (void)state;
+    enum { TOKENS = 1000 };
+    static const float row[][5] = { { 1, 1, 0, 0, 0 },     { 1, .5f, 0, .5f, 0 },          { .4f, .4f, .4f, .4f, .4f },
+                                    { 0, 0, 0, 1, 1 },     { .25f, .125f, .625f, .9f, .1f },
+                                    { 1, .9995f, 0, 0, 0 } }; /* a token whose point is above that goes to the last */
+    static float logits[TOKENS * 5];
+    for (int i = 0; i < TOKENS * 5; i++) logits[i] = (float)(i * 29 % 17 - 8) / 8;
+    for (size_t i = 0; i < COUNT(row); i++) {
+        const ls_moe_rule rule = { .top_k = 2, .loads = row[i] };
+        double sum[5] = { 0 };
+        ls_tape *t = tape();
+        ls_routing *r;
+        const ls_tensor *w = ls_route(t, ls_tape_input(t, LS_F32, 3, (int64_t[]){ 1, TOKENS, 5 }, logits), &rule, &r);
+        assert_non_null(w);
+        for (int n = 0; n < TOKENS; n++) {
+            const int32_t *e = r->choice + 2 * n;
+            double all = 0;
+            assert_true(e[0] < e[1]);
+            for (int k = 0; k < 5; k++) all += exp((double)logits[5 * n + k]);
+            for (int k = 0; k < 2; k++) {
+                assert_in_range(e[k], 0, 4);
+                assert_near(((const float *)w->data)[2 * n + k], exp((double)logits[5 * n + e[k]]) / all, 1e-6, "weight", n);
+                sum[e[k]]++;
+            }
+            for (int k = 0; k < 5; k++)
+                if (fabs(sum[k] - (double)row[i][k] * (n + 1)) > 3)
+                    fail_msg("row %zu: of %d tokens %g are expert %d's", i, n + 1, sum[k], k);
+        }
+        ls_tape_destroy(t);
+    }
+}
+
 /* Experts that give back what they get: weights that add up to 1 make it the input (R140). */
 static void what_is_dispatched_comes_back(void **state)
 {
@@ -352,6 +387,9 @@ static void what_cannot_be_routed_is_refused(void **state)
         { { .top_k = 1, .capacity = -1 }, "a capacity factor of -1" },
         { { .top_k = 1, .bias = &short_bias }, "a bias [3] for 4 experts" },
         { { .top_k = 1, .forced = 5 }, "tokens are forced to expert 4 of 4: expected 0 to 3" },
+        { { .top_k = 2, .loads = (const float[]){ 1, 1.5f, 0, -.5f } }, "loads of 4 experts: expected numbers from 0 to 1 that add up to 2" },
+        { { .top_k = 2, .loads = (const float[]){ 1, 0, 0, .9f } }, "that add up to 2" },
+        { { .top_k = 1, .loads = (const float[]){ 1, NAN, 0, 0 } }, "that add up to 1" },
     };
     for (size_t i = 0; i < COUNT(row); i++) {
         ls_tape *t = tape();
@@ -449,6 +487,7 @@ int main(void)
         cmocka_unit_test(losses_are_scaled_as_the_models_loss),
         cmocka_unit_test(the_balancing_loss_is_that_of_the_formula),
         cmocka_unit_test(equal_probabilities_go_to_the_lower_experts),
+        cmocka_unit_test(tokens_go_where_loads_say),
         cmocka_unit_test(what_is_dispatched_comes_back),
         cmocka_unit_test(capacity_drops_what_is_beyond_it),
         cmocka_unit_test(an_expert_without_tokens_has_a_gradient_of_zeros),

@@ -90,6 +90,29 @@ static void force(int32_t *choice, int64_t first, int64_t E, int64_t k)
     for (int64_t j = 0; j < k; j++) choice[j] = (int32_t)((first + j) % E);
 }
 
+/* Points of [0, k), one in each unit, that are spread evenly over the tokens: an expert has a part of it as wide as its
+ * load. Of the first n tokens, whatever n is, each expert then has as many as its load says, but for a few. */
+static void draw(int32_t *choice, int64_t token, const float *loads, int64_t E, int64_t k)
+{
+    const double golden = 0.6180339887498949, at = golden * (double)token, point = at - floor(at);
+    double sum = 0;
+    int64_t j = 0;
+    for (int32_t e = 0; e < (int32_t)E && j < k; e++) {
+        sum += (double)loads[e];
+        if (point + (double)j < sum || E - e == k - j) choice[j++] = e; /* or no more are left than are needed */
+    }
+}
+
+static bool are_loads(const float *loads, int64_t E, int64_t k)
+{
+    double sum = 0;
+    for (int64_t e = 0; e < E; e++) {
+        if (!(loads[e] >= 0 && loads[e] <= 1)) return false;
+        sum += (double)loads[e];
+    }
+    return fabs(sum - (double)k) < 1e-3;
+}
+
 static void weigh(float *w, const float *p, const int32_t *choice, int64_t k, bool renormalize)
 {
     float sum = 0;
@@ -229,6 +252,7 @@ static void choose_all(const ls_routing *r, const saved *s, const ls_tensor *log
     LS_BY_DTYPE(logits->dtype, probabilities, r, s, logits->data);
     for (int64_t i = 0; i < r->B * r->T; i++) {
         if (rule->forced > 0) force(r->choice + i * r->k, rule->forced - 1, r->E, r->k);
+        else if (rule->loads) draw(r->choice + i * r->k, i, rule->loads, r->E, r->k);
         else choose(r->choice + i * r->k, s->p + i * r->E, rule->bias ? rule->bias->data : NULL, r->E, r->k);
         weigh(s->w + i * r->k, s->p + i * r->E, r->choice + i * r->k, r->k, rule->renormalize);
     }
@@ -340,6 +364,9 @@ static ls_status check(const ls_tape *t, const ls_tensor *logits, const ls_moe_r
     if (rule->forced < 0 || rule->forced > logits->dim[2])
         return ls_fail(LS_INVALID, "route: tokens are forced to expert %lld of %lld: expected 0 to %lld",
                        (long long)rule->forced - 1, (long long)logits->dim[2], (long long)logits->dim[2] - 1);
+    if (rule->loads && !are_loads(rule->loads, logits->dim[2], rule->top_k))
+        return ls_fail(LS_INVALID, "route: loads of %lld experts: expected numbers from 0 to 1 that add up to %lld",
+                       (long long)logits->dim[2], (long long)rule->top_k);
     if (rule->bias && ls_tensor_count(rule->bias) != logits->dim[2])
         return ls_fail(LS_SHAPE, "route: a bias %s for %lld experts: expected one number each",
                        ls_tensor_shape(rule->bias, shape, sizeof shape), (long long)logits->dim[2]);
