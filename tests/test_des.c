@@ -312,7 +312,7 @@ static void processes_stay_on_their_cores(void **state)
     NEAR(ends[0], 2);
     NEAR(ends[1], 1);
     NEAR(ends[2], 4);
-    compute_on(2, core, 0, 3, (double[]){ 3, 1, 1 }, (double[]){ 0, 5, 1 }); /* alone, half of it from 1 to 3, and alone */
+    compute_on(2, core, 0, 3, (double[]){ 3, 1, 1 }, (double[]){ 0, 5, 1 }); /* half of it from 1 to 3 */
     NEAR(ends[0], 4);
     NEAR(ends[1], 6);
     NEAR(ends[2], 3);
@@ -440,8 +440,10 @@ static void any_work_on_idle_cores_ends_when_small_steps_say(void **state)
                 if (busy[k] > busy[from]) from = k;
                 if (busy[k] == 0 && t - since[k] >= idle && (to == UINT32_MAX || since[k] < since[to])) to = k;
             }
-            for (uint32_t i = 0; i < n && to != UINT32_MAX && busy[from] > 1; i++)
-                if (on[i] == from && asleep[i] <= t && left[i] > 0 && (most == UINT32_MAX || left[i] > left[most])) most = i;
+            for (uint32_t i = 0; i < n && to != UINT32_MAX && busy[from] > 1; i++) {
+                if (on[i] != from || asleep[i] > t || left[i] <= 0) continue;
+                if (most == UINT32_MAX || left[i] > left[most]) most = i;
+            }
             if (most != UINT32_MAX) on[most] = to, busy[from]--, busy[to]++, went++;
             for (uint32_t i = 0; i < n; i++)
                 if (asleep[i] <= t && left[i] > 0 && (left[i] -= dt / busy[on[i]]) <= 0) end[i] = t + dt;

@@ -310,7 +310,8 @@ static ls_status simulate(const options *o, const ls_topo *t, ls_here *here, int
     const ls_algo *algo[LS_COLLS];
     ls_step_lists l = { 0 };
     ls_step_rates rates = { 0 };
-    ls_step_sim_opts s = { .t = t, .algo = algo, .straggler = slow, .failure = fail, .jitter = o->jitter, .seed = (uint64_t)o->seed,
+    ls_step_sim_opts s = { .t = t, .algo = algo, .straggler = slow, .failure = fail,
+                           .jitter = o->jitter, .seed = (uint64_t)o->seed,
                            .trace = o->timeline && *o->timeline ? o->timeline : NULL, .traced = (int)o->traced };
     if (here) ls_here_rates(here, &rates);
     else LS_TRY(rates_of(o, t, &rates));
