@@ -160,6 +160,9 @@ void ls_here_text(const ls_here *h, ls_text *out)
     ls_text_add(out, "operations timed %sin %d steps of %d micro-batch%s in %.2f s on %d thread%s; links: %s",
                 h->mirrored ? "" : "on one rank with the whole model, ", m->steps, m->micro_batches, m->micro_batches == 1 ? "" : "es", m->seconds, m->threads,
                 m->threads == 1 ? "" : "s", h->cost_from);
+    if (m->routed_after > 0)
+        ls_text_add(out, "; tokens go to experts as after %d step%s of one rank, up to %.0f %% of them to one expert",
+                    m->routed_after, m->routed_after == 1 ? "" : "s", 100 * m->busiest);
     if (h->colls.n > 0)
         ls_text_add(out, "; %d kind%s of collectives and messages timed with all ranks in %.2f s", h->colls.n,
                     h->colls.n == 1 ? "" : "s", h->colls.seconds);

@@ -12,6 +12,8 @@
 #include "base/median.h"
 #include "base/team.h"
 #include "group/local_ranks.h"
+#include "train/alone.h"
+#include "train/expert_loads.h"
 #include "train/trainer.h"
 
 #define WARM        3   /* steps before those that are timed, */
@@ -24,10 +26,9 @@
 #define BARE_NS     250000000u /* of steps that no one listens to; there are none if FEW_STEPS take longer than that */
 #define MOST_BARE   200
 #define LONG_NS     1500000000u
-#define SMALL_RATE  1e-20      /* of mirrors whose gradients are wrong, which would drive parameters to denormals */
 #define MOST_MIRRORS 64        /* at the same time, */
 #define MOST_ROWS 4096         /* and the operations of each, if they are processes */
-#define MOST_TAKEN  (1 << 20)  /* steps: more than the limits of time allow */
+#define LOADS_PART 10   /* of the time that is left, for what experts have to do */
 #define ASLEEP      0.2 /* an operation that computes for a smaller part of its time waits for a clock */
 
 /* --- listening ------------------------------------------------------------------------------------------- */
@@ -295,73 +296,6 @@ static ls_status measure_rank(ls_world *w, void *arg)
     return st;
 }
 
-/* Whatever a run does besides steps is left out. */
-static void only_steps(const ls_train_config *c, ls_train_config *out)
-{
-    (void)ls_train_dry_settle(c, out);
-    out->train.steps = MOST_TAKEN;
-    out->optim.lr = SMALL_RATE;
-    out->optim.min_lr = out->optim.min_lr_ratio = 0;
-    out->train.epochs = 0;
-    out->train.eval_every = out->train.sample_every = 0;
-    out->checkpoint.resume = "never";
-    out->checkpoint.best = "none";
-    out->checkpoint.snapshot = 0;
-    out->checkpoint.async = false;
-    out->comm.backend = "sched";
-    out->comm.progress = "inline";
-    out->trace.steps = out->inject = out->compare = "";
-    out->model.load = "";
-    out->model.init = strcmp(c->model.init, "file") == 0 ? "philox" : c->model.init;
-    out->log.samples = false;
-}
-
-/* One rank with the whole model, and sequences as long as a rank's part: most operations then have its sizes. At most
- * two micro-batches, so that gradients are written by one and added to by the other. */
-static void alone(const ls_train_config *c, const ls_plan *p, ls_train_config *out)
-{
-    const int64_t micro = p->micro_batch > 0 ? p->micro_batch : 1, n = p->micro_batches > 1 ? 2 : 1;
-    only_steps(c, out);
-    out->train.global_batch = n * micro;
-    out->train.micro_batch = micro;
-    if (ls_train_is_lm(c) && c->parallel.cp > 1) out->train.seq_len = ls_train_seq_len(c) / c->parallel.cp;
-    out->parallel.dp = out->parallel.tp = out->parallel.pp = out->parallel.cp = out->parallel.ep = 1;
-    out->parallel.sp = false;
-    out->parallel.tp_pieces = 0;
-    out->parallel.order = "pp-dp-ep-cp-tp";
-    out->parallel.dp_strategy = "auto";
-    out->parallel.context = "ring";
-    out->parallel.cp_ulysses = 0;
-    out->zero.stage = 0;
-    out->zero.hsdp = 1;
-    out->ddp.hook = "none";
-    out->pipeline.schedule = "1f1b";
-    out->pipeline.chunks = 0;
-    out->pipeline.split.n = 0;
-    out->comm.transport = out->comm.algo = "";
-    out->comm.wire = "f32";
-    out->nproc_per_node = "1";
-}
-
-static ls_status run_alone(const ls_train_config *c, listener *x, int threads)
-{
-    job j = { c, x, threads };
-    ls_source source = { 0 };
-    ls_model_config mc;
-    ls_memory_plan p;
-    const ls_memory_ranks one = { .size = 1, .here = 1 };
-    LS_TRY(ls_train_config_check(c, 1));
-    ls_status st = ls_train_model(c, &source, &mc);
-    if (st == LS_OK) st = ls_memory_plan_make(c, &mc, 0, 1, &p);
-    if (st == LS_OK) st = ls_memory_check(c, &mc, &one, &p);
-    if (st == LS_OK) {
-        ls_world_opts o = ls_train_world_opts(c, &p);
-        st = ls_world_threads(1, &o, measure_rank, &j);
-    }
-    ls_source_free(&source);
-    return st;
-}
-
 /* --- over the steps --------------------------------------------------------------------------------------------- */
 
 static double median(const double *v, int n)
@@ -441,7 +375,7 @@ ls_status ls_measure(const ls_train_config *c, int ranks, int here, double long_
     ls_plan p;
     *out = (ls_measured){ .threads = ls_team_planned(here) };
     LS_TRY(ls_train_plan(c, ranks, &p));
-    alone(c, &p, &one);
+    ls_alone_config(c, &p, &one);
     out->micro_batches = (int)(one.train.global_batch / one.train.micro_batch);
     out->learning_rate = one.optim.lr;
     listener *x = calloc(1, sizeof *x);
@@ -452,7 +386,8 @@ ls_status ls_measure(const ls_train_config *c, int ranks, int here, double long_
     x->crowd = 1;
     const int level = ls_context_get()->log_level;
     ls_context_get()->log_level = LS_LOG_WARN; /* what a run says of itself is said once */
-    ls_status st = run_alone(&one, x, out->threads);
+    job j = { &one, x, out->threads };
+    ls_status st = ls_alone_run(&one, measure_rank, &j);
     ls_context_get()->log_level = level;
     if (st == LS_OK) sum_up(x);
     else st = ls_while(st, "timing the model on one rank");
@@ -478,6 +413,7 @@ typedef struct mirrors {
     listener *x;   /* owned: [n] */
     ls_measured *m; /* owned: [n] */
     const int *node; /* [ranks] */
+    const float *loads; /* of experts (expert_loads.h); NULL: those of the mirror's routers */
     int first;     /* of those that are timed now */
     told *told;    /* [n], shared: mirrors are processes; NULL: threads */
 } mirrors;
@@ -519,6 +455,7 @@ static ls_status mirror_rank(ls_world *threads, void *arg)
     x->beside = ls_world_size(threads) > 1 ? ls_world_group(threads) : NULL;
     x->look = time_look(x);
     ls_status st = ls_trainer_create_in(all->c, w, NULL, &t);
+    if (st == LS_OK) t->par.model->lm.expert_loads = all->loads;
     if (st == LS_OK) st = ls_barrier(ls_world_group(threads)); /* then all of them compute */
     if (st == LS_OK) st = time_steps(t, x);
     ls_trainer_destroy(t);
@@ -622,9 +559,9 @@ static ls_status run_mirrors(mirrors *all)
 }
 
 static ls_status in_mirrors(const ls_train_config *c, const ls_plan *p, int ranks, int here, double crowd,
-                            double long_s, int64_t run_steps, ls_measured *out)
+                            double long_s, int64_t run_steps, const float *loads, ls_measured *out)
 {
-    mirrors all = { .c = c, .ranks = ranks };
+    mirrors all = { .c = c, .ranks = ranks, .loads = loads };
     int *node = malloc((size_t)ranks * sizeof *node);
     for (int r = 0; node && r < ranks; r++) node[r] = r / here;
     all.node = node;
@@ -655,6 +592,13 @@ static bool learns(const ls_train_config *c, const ls_plan *p)
            (p->size[LS_AXIS_DP] == 1 || (c->zero.stage == 0 && strcmp(c->ddp.hook, "none") == 0));
 }
 
+/* Where a mirror learns nothing. If they cannot be had, tokens go where an untrained router sends them. */
+static void loads_of(const ls_train_config *c, const ls_plan *p, double long_s, ls_expert_loads *out)
+{
+    const ls_status st = ls_expert_loads_find(c, p, long_s, out);
+    if (st < 0) ls_log(LS_LOG_WARN, "tokens go where an untrained router sends them: %s", ls_last_error());
+}
+
 ls_status ls_measure_stages(const ls_train_config *c, int ranks, int here, double cores, double long_s,
                             ls_measured *out)
 {
@@ -664,7 +608,7 @@ ls_status ls_measure_stages(const ls_train_config *c, int ranks, int here, doubl
     const double crowd = threads > 1 ? 1 : here / cores; /* several threads are timed by the clock, so alone */
     ls_train_config mine;
     ls_plan p;
-    only_steps(c, &mine);
+    ls_alone_only_steps(c, &mine);
     LS_TRY(ls_train_plan(&mine, ranks, &p));
     if (learns(c, &p)) {
         mine.optim.lr = c->optim.lr;
@@ -673,9 +617,17 @@ ls_status ls_measure_stages(const ls_train_config *c, int ranks, int here, doubl
     }
     for (int k = 0; k < p.size[LS_AXIS_PP]; k++) out[k] = (ls_measured){ 0 };
     ls_context_get()->log_level = LS_LOG_WARN; /* what a run says of itself is said once */
-    const ls_status st = in_mirrors(&mine, &p, ranks, here, crowd > 1 ? crowd : 1, long_s, c->train.steps, out);
+    ls_expert_loads loads = { 0 };
+    if (!learns(c, &p)) loads_of(c, &p, long_s / LOADS_PART, &loads);
+    const ls_status st = in_mirrors(&mine, &p, ranks, here, crowd > 1 ? crowd : 1, long_s, c->train.steps, loads.part,
+                                    out);
     ls_context_get()->log_level = level;
-    for (int k = 0; k < p.size[LS_AXIS_PP]; k++) out[k].learning_rate = mine.optim.lr;
+    for (int k = 0; k < p.size[LS_AXIS_PP]; k++) {
+        out[k].learning_rate = mine.optim.lr;
+        out[k].busiest = loads.busiest;
+        out[k].routed_after = loads.steps;
+    }
+    ls_expert_loads_free(&loads);
     out->seconds = 1e-9 * (double)(ls_env_get()->mono_ns() - begin);
     return st < 0 ? ls_while(st, "timing the ranks of the layout") : LS_OK;
 }

@@ -1,0 +1,77 @@
+/* expert_loads.c -- a few steps of the whole model on one rank, and what its routers did in the last one. */
+#include "train/expert_loads.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/env.h"
+#include "model/moe.h"
+#include "train/alone.h"
+#include "train/trainer.h"
+
+#define STEPS 8 /* at the rate with which runs begin: after three, routers of small models prefer some experts */
+
+typedef struct job {
+    const ls_train_config *c;
+    uint64_t long_ns;
+    int64_t most; /* steps */
+    ls_expert_loads *out;
+} job;
+
+/* Of the newest step: each token is counted for k experts. */
+static ls_status take(const ls_model *m, ls_expert_loads *out)
+{
+    const int64_t L = m->lm.n_layer, E = m->lm.n_experts;
+    out->part = calloc((size_t)(L * E), sizeof *out->part);
+    if (!out->part) return ls_fail(LS_NO_MEMORY, "the loads of %lld experts", (long long)E);
+    for (int l = 0; l < L; l++) {
+        const double *chosen = ls_moe_layer_words(m, ls_moe_counts(m), l);
+        double all = 0;
+        for (int64_t e = 0; e < E; e++) all += chosen[e];
+        for (int64_t e = 0; e < E && all > 0; e++) {
+            const double part = (double)m->lm.top_k * chosen[e] / all;
+            out->part[l * E + e] = (float)part;
+            if (part > out->busiest) out->busiest = part;
+        }
+    }
+    return LS_OK;
+}
+
+static ls_status train_rank(ls_world *w, void *arg)
+{
+    const job *j = arg;
+    const ls_env *env = ls_env_get();
+    const uint64_t begin = env->mono_ns();
+    ls_trainer *t;
+    ls_step_stats s;
+    LS_TRY(ls_trainer_create_in(j->c, w, NULL, &t));
+    ls_status st = LS_OK;
+    int n = 0;
+    do st = ls_train_step(t, &s);
+    while (st == LS_OK && ++n < j->most && env->mono_ns() - begin < j->long_ns);
+    if (st == LS_OK) st = take(t->par.model, j->out);
+    if (st == LS_OK) j->out->steps = n;
+    ls_trainer_destroy(t);
+    return st;
+}
+
+ls_status ls_expert_loads_find(const ls_train_config *c, const ls_plan *p, double long_s, ls_expert_loads *out)
+{
+    ls_train_config one;
+    *out = (ls_expert_loads){ 0 };
+    if (strcmp(c->model.name, "moe") != 0 || c->moe.force_expert >= 0) return LS_OK;
+    ls_alone_config(c, p, &one);
+    one.train.seq_len = c->train.seq_len;
+    one.optim.lr = c->optim.lr;
+    one.optim.min_lr = c->optim.min_lr;
+    one.optim.min_lr_ratio = c->optim.min_lr_ratio;
+    const int64_t most = c->train.steps > 0 && c->train.steps < STEPS ? c->train.steps : STEPS;
+    job j = { &one, (uint64_t)(1e9 * long_s), most, out };
+    return ls_while(ls_alone_run(&one, train_rank, &j), "finding the loads of experts");
+}
+
+void ls_expert_loads_free(ls_expert_loads *l)
+{
+    free(l->part);
+    *l = (ls_expert_loads){ 0 };
+}

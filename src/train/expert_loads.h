@@ -1,0 +1,24 @@
+/* expert_loads.h -- how many tokens each expert has once a model has begun to learn.
+ *
+ * A router that has not learned sends about as many tokens to each expert. After a few steps it often sends nearly all
+ * of them to a few experts, and products with fewer, larger matrices are faster. A mirror (measure.h) does not learn
+ * where its gradients are wrong, so it is told these loads.
+ */
+#ifndef LS_TRAIN_EXPERT_LOADS_H
+#define LS_TRAIN_EXPERT_LOADS_H
+#include "lockstep/parallel.h"
+#include "train/config.h"
+
+typedef struct ls_expert_loads {
+    float *part;    /* owned: [n_layer][n_experts], ls_moe_rule.loads; zeros: a dense layer. NULL: no experts */
+    double busiest; /* the largest of them */
+    int steps;      /* that were taken, the last of which has these loads */
+} ls_expert_loads;
+
+/* Trains c's model on one rank, with the micro-batches of layout p and whole sequences, for a few steps; none begins
+ * after long_s seconds. Nothing is done, and steps is 0, where there are no experts, or moe.force_expert says where
+ * tokens go. LS_NO_MEMORY: the model does not fit on one rank. To be freed also after a failure. */
+ls_status ls_expert_loads_find(const ls_train_config *c, const ls_plan *p, double long_s, ls_expert_loads *out);
+void ls_expert_loads_free(ls_expert_loads *l);
+
+#endif

@@ -1,0 +1,159 @@
+/* ls_expert_loads_find, against a run of one rank that counts what it routes; and mirrors, whose experts have these
+ * loads. */
+#include "harness.h"
+#include "harness_text.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/team.h"
+#include "model/moe.h"
+#include "train/alone.h"
+#include "train/expert_loads.h"
+#include "train/measure.h"
+#include "train/trainer.h"
+
+enum { LAYERS = 3, E = 4, K = 2, T = 16, ROWS = 2, STEPS = 8 };
+
+static ls_train_config c;
+static ls_opts *o;
+
+static void set(const char *key, const char *value)
+{
+    if (ls_opts_set(o, key, value, "flag") < 0) fail_msg("%s", ls_last_error());
+}
+
+/* The first layer has no experts. */
+static void configure(const char *const *more)
+{
+    static const char *const usual[] = {
+        "model.name", "moe", "model.n_layer", "3", "model.d_model", "32", "model.n_head", "4", "model.seq_len", "16",
+        "model.n_experts", "4", "model.top_k", "2", "model.d_expert", "32", "model.first_dense", "1", "train.steps", "20",
+        "train.global_batch", "8", "train.micro_batch", "2", "optim.lr", "0.03", "data.tokenizer", "char",
+        "train.eval_every", "0", NULL,
+    };
+    memset(&c, 0, sizeof c);
+    assert_int_equal(ls_opts_create(ls_train_opts, ls_train_nopts, &c, &o), LS_OK);
+    set("data.name", text), set("data.path", tokens);
+    for (const char *const *word = usual; *word; word += 2) set(word[0], word[1]);
+    for (const char *const *word = more; *word; word += 2) set(word[0], word[1]);
+    if (ls_train_config_resolve(o, &c) < 0) fail_msg("%s", ls_last_error());
+}
+
+static void find(int ranks, double long_s, ls_expert_loads *out)
+{
+    ls_plan p;
+    if (ls_train_plan(&c, ranks, &p) < 0 || ls_expert_loads_find(&c, &p, long_s, out) < 0) fail_msg("%s", ls_last_error());
+}
+
+static float counted[LAYERS][E];
+
+/* The same micro-batches in an ordinary run, which learns. */
+static ls_status count_rank(ls_world *w, void *arg)
+{
+    ls_trainer *t;
+    ls_step_stats s;
+    (void)arg;
+    (void)ls_team_resize(1);
+    LS_TRY(ls_trainer_create_in(&c, w, NULL, &t));
+    for (int i = 0; i < STEPS; i++) LS_TRY(ls_train_step(t, &s));
+    for (int l = 0; l < LAYERS; l++) {
+        const double *chosen = ls_moe_layer_words(t->par.model, ls_moe_counts(t->par.model), l);
+        for (int e = 0; e < E; e++) counted[l][e] = (float)(chosen[e] / (2 * ROWS * T)); /* two micro-batches */
+    }
+    ls_trainer_destroy(t);
+    return LS_OK;
+}
+
+static void loads_are_those_of_a_run_that_learns(void **state)
+{
+    (void)state;
+    ls_expert_loads l;
+    configure((const char *const[]){ "parallel.cp", "2", NULL }); /* sequences are whole all the same */
+    find(2, 60, &l);
+    assert_int_equal(l.steps, STEPS);
+    ls_opts_destroy(o);
+
+    configure((const char *const[]){ "train.global_batch", "4", NULL });
+    if (ls_alone_run(&c, count_rank, NULL) < 0) fail_msg("%s", ls_last_error());
+    float most = 0;
+    for (int i = 0; i < LAYERS; i++)
+        for (int e = 0; e < E; e++) {
+            if (fabsf(l.part[i * E + e] - counted[i][e]) > 1e-6f)
+                fail_msg("layer %d, expert %d: %g, in the run %g", i, e, (double)l.part[i * E + e], (double)counted[i][e]);
+            most = fmaxf(most, counted[i][e]);
+        }
+    for (int e = 0; e < E; e++) assert_true(l.part[e] <= 0); /* the dense layer */
+    assert_true(most > .8f); /* it has learned to prefer some: untrained ones have half of the tokens each */
+    assert_true(fabs(l.busiest - (double)most) < 1e-6);
+    ls_expert_loads_free(&l);
+    assert_null(l.part);
+    ls_opts_destroy(o);
+}
+
+static void it_takes_as_few_steps_as_it_may(void **state)
+{
+    (void)state;
+    static const struct { const char *more[3]; double long_s; int steps; } row[] = {
+        { { NULL }, 0, 1 },
+        { { "train.steps", "3", NULL }, 60, 3 },
+        { { "moe.force_expert", "1", NULL }, 60, 0 },
+        { { "model.name", "gpt2", NULL }, 60, 0 },
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        ls_expert_loads l;
+        configure(row[i].more);
+        find(1, row[i].long_s, &l);
+        assert_int_equal(l.steps, row[i].steps);
+        assert_true((l.part != NULL) == (row[i].steps > 0));
+        ls_expert_loads_free(&l);
+        ls_opts_destroy(o);
+    }
+}
+
+/* Multiply-adds of experts, forward, of both layers per step: rows that found a place, times three matrices. */
+static double expert_flops(const ls_measured *m)
+{
+    double sum = 0;
+    for (int i = 0; i < m->n; i++)
+        if (m->row[i].phase == LS_PHASE_FORWARD && strncmp(m->row[i].name, "experts ", 8) == 0) sum += m->row[i].flops;
+    return sum;
+}
+
+/* An expert takes at most so many tokens as all would have on average, so a load is seen by what is dropped. */
+static void mirrors_that_do_not_learn_have_these_loads(void **state)
+{
+    (void)state;
+    static const char *const more[] = { "parallel.tp", "2", "moe.capacity_factor", "1", NULL };
+    ls_expert_loads l;
+    ls_measured m;
+    configure(more);
+    find(2, 60, &l);
+    if (ls_measure_stages(&c, 2, 2, 4, LS_MEASURE_LONG_S, &m) < 0) fail_msg("%s", ls_last_error());
+    assert_int_equal(m.routed_after, STEPS);
+    assert_true(fabs(m.busiest - l.busiest) < 1e-9);
+    double rows = 0, even = 0;
+    for (int i = E; i < LAYERS * E; i++) rows += fmin(T / 2, (double)l.part[i] * T), even += T / 2; /* of a sequence */
+    const double per_row = 2 * 3 * 32 * 16 * ROWS * 4; /* half of an expert's width; four micro-batches */
+    assert_true(rows < .9 * even);
+    if (fabs(expert_flops(&m) - rows * per_row) > .06 * rows * per_row)
+        fail_msg("%g operations in a mirror, expected %g", expert_flops(&m), rows * per_row);
+    ls_measured_free(&m);
+    ls_expert_loads_free(&l);
+    ls_opts_destroy(o);
+    configure((const char *const[]){ NULL }); /* one rank learns by itself */
+    if (ls_measure_stages(&c, 1, 1, 4, LS_MEASURE_LONG_S, &m) < 0) fail_msg("%s", ls_last_error());
+    assert_int_equal(m.routed_after, 0);
+    ls_measured_free(&m);
+    ls_opts_destroy(o);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(loads_are_those_of_a_run_that_learns),
+        cmocka_unit_test(it_takes_as_few_steps_as_it_may),
+        cmocka_unit_test(mirrors_that_do_not_learn_have_these_loads),
+    };
+    return cmocka_run_group_tests_name("expert_loads", tests, make_text, remove_text);
+}
