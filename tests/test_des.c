@@ -357,6 +357,10 @@ static void an_idle_core_takes_over_a_process(void **state)
     NEAR(ends[1], .1 + 2 * .975 + 1);
     NEAR(ends[2], .1 + 3.975);
     NEAR(ends[3], .1 + 2 * .975);
+    /* after a wait of all, the two of an idle core begin when the others do, and core 1 takes none of these */
+    static const uint32_t two[] = { 0, 0, 1, 1 };
+    compute_on(2, two, .5, 4, (double[]){ 1, 1, 1, 1 }, (double[]){ 3, 3, 3, 3 });
+    for (int i = 0; i < 4; i++) NEAR(ends[i], 5);
     static const uint32_t few[] = { 0, 0, 1, 1, 1 }, one[7] = { 0 };
     compute_on(3, few, .1, 5, (double[]){ 1, 1, 1, 1, 1 }, (double[5]){ 0 }); /* from the core with the most works */
     NEAR(ends[4], .1 + 1 - .1 / 3);

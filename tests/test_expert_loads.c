@@ -43,7 +43,7 @@ static void configure(const char *const *more)
 static void find(int ranks, double long_s, ls_expert_loads *out)
 {
     ls_plan p;
-    if (ls_train_plan(&c, ranks, &p) < 0 || ls_expert_loads_find(&c, &p, long_s, out) < 0) fail_msg("%s", ls_last_error());
+    if (ls_train_plan(&c, ranks, &p) < 0 || ls_expert_loads_find(&c, &p, 1, long_s, out) < 0) fail_msg("%s", ls_last_error());
 }
 
 static float counted[LAYERS][E];
@@ -56,26 +56,28 @@ static ls_status count_rank(ls_world *w, void *arg)
     (void)arg;
     (void)ls_team_resize(1);
     LS_TRY(ls_trainer_create_in(&c, w, NULL, &t));
-    for (int i = 0; i < STEPS; i++) LS_TRY(ls_train_step(t, &s));
+    ls_status st = LS_OK;
+    for (int i = 0; i < STEPS && st == LS_OK; i++) st = ls_train_step(t, &s);
     for (int l = 0; l < LAYERS; l++) {
         const double *chosen = ls_moe_layer_words(t->par.model, ls_moe_counts(t->par.model), l);
         for (int e = 0; e < E; e++) counted[l][e] = (float)(chosen[e] / (2 * ROWS * T)); /* two micro-batches */
     }
     ls_trainer_destroy(t);
-    return LS_OK;
+    return st;
 }
 
 static void loads_are_those_of_a_run_that_learns(void **state)
 {
     (void)state;
     ls_expert_loads l;
-    configure((const char *const[]){ "parallel.cp", "2", NULL }); /* sequences are whole all the same */
-    find(2, 60, &l);
+    /* sequences are whole all the same, and the rate is that of two ranks */
+    configure((const char *const[]){ "parallel.cp", "2", "optim.scale_lr", "linear", "optim.lr", "0.015", NULL });
+    find(4, 60, &l);
     assert_int_equal(l.steps, STEPS);
     ls_opts_destroy(o);
 
     configure((const char *const[]){ "train.global_batch", "4", NULL });
-    if (ls_alone_run(&c, count_rank, NULL) < 0) fail_msg("%s", ls_last_error());
+    if (ls_alone_run(&c, 1, count_rank, NULL) < 0) fail_msg("%s", ls_last_error());
     float most = 0;
     for (int i = 0; i < LAYERS; i++)
         for (int e = 0; e < E; e++) {
@@ -111,6 +113,36 @@ static void it_takes_as_few_steps_as_it_may(void **state)
     }
 }
 
+/* Nothing is left of it, and mirrors do without. */
+static void a_model_that_is_too_large_has_no_loads(void **state)
+{
+    (void)state;
+    static const struct { const char *more[5]; int copies; ls_status st; const char *says; } row[] = {
+        { { "memory.limit", "2MiB", NULL }, 1, LS_OK, "" },
+        { { "memory.limit", "2MiB", "memory.check", "false", NULL }, 64, LS_NO_MEMORY, "64 ranks on this machine need" },
+        { { "model.seq_len", "200000", NULL }, 1, LS_UNSUPPORTED, "a step of one rank takes 2" },
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        ls_expert_loads l;
+        ls_plan p;
+        configure(row[i].more);
+        assert_int_equal(ls_train_plan(&c, 2, &p), LS_OK);
+        const ls_status st = ls_expert_loads_find(&c, &p, row[i].copies, 60, &l);
+        if (st != row[i].st || (st < 0 && !strstr(ls_last_error(), row[i].says)))
+            fail_msg("row %zu: %s: %s", i, ls_status_word(st), ls_last_error());
+        assert_true((l.part == NULL) == (st < 0));
+        ls_expert_loads_free(&l);
+        ls_opts_destroy(o);
+    }
+    ls_measured m;
+    configure((const char *const[]){ "parallel.tp", "2", "memory.limit", "700KiB", "memory.check", "false", NULL });
+    if (ls_measure_stages(&c, 2, 2, 4, LS_MEASURE_LONG_S, &m) < 0) fail_msg("%s", ls_last_error());
+    assert_int_equal(m.routed_after, 0);
+    assert_true(m.busiest <= 0 && m.steps > 0);
+    ls_measured_free(&m);
+    ls_opts_destroy(o);
+}
+
 /* Multiply-adds of experts, forward, of both layers per step: rows that found a place, times three matrices. */
 static double expert_flops(const ls_measured *m)
 {
@@ -139,6 +171,15 @@ static void mirrors_that_do_not_learn_have_these_loads(void **state)
     if (fabs(expert_flops(&m) - rows * per_row) > .06 * rows * per_row)
         fail_msg("%g operations in a mirror, expected %g", expert_flops(&m), rows * per_row);
     ls_measured_free(&m);
+    ls_opts_destroy(o);
+
+    ls_measured stage[2]; /* the second one has both layers with experts, and whole ones */
+    configure((const char *const[]){ "parallel.pp", "2", "moe.capacity_factor", "1", NULL });
+    if (ls_measure_stages(&c, 2, 2, 4, LS_MEASURE_LONG_S, stage) < 0) fail_msg("%s", ls_last_error());
+    assert_true(expert_flops(&stage[0]) <= 0);
+    if (fabs(expert_flops(&stage[1]) - 2 * rows * per_row) > .06 * 2 * rows * per_row)
+        fail_msg("stage 1: %g operations in a mirror, expected %g", expert_flops(&stage[1]), 2 * rows * per_row);
+    for (int s = 0; s < 2; s++) ls_measured_free(&stage[s]);
     ls_expert_loads_free(&l);
     ls_opts_destroy(o);
     configure((const char *const[]){ NULL }); /* one rank learns by itself */
@@ -153,6 +194,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(loads_are_those_of_a_run_that_learns),
         cmocka_unit_test(it_takes_as_few_steps_as_it_may),
+        cmocka_unit_test(a_model_that_is_too_large_has_no_loads),
         cmocka_unit_test(mirrors_that_do_not_learn_have_these_loads),
     };
     return cmocka_run_group_tests_name("expert_loads", tests, make_text, remove_text);

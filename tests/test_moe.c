@@ -266,6 +266,13 @@ static void tokens_go_where_loads_say(void **state)
         }
         ls_tape_destroy(t);
     }
+    float far[] = { 0, -500, -500 }; /* whose probabilities are next to 0: still weights, and no 0 / 0 */
+    const ls_moe_rule rule = { .top_k = 2, .renormalize = true, .loads = (const float[]){ 0, 1, 1 } };
+    ls_tape *t = tape();
+    ls_routing *r;
+    const ls_tensor *w = ls_route(t, ls_tape_input(t, LS_F32, 3, (int64_t[]){ 1, 1, 3 }, far), &rule, &r);
+    for (int k = 0; k < 2; k++) assert_near(((const float *)w->data)[k], .5, 1e-6, "weight", k);
+    ls_tape_destroy(t);
 }
 
 /* Experts that give back what they get: weights that add up to 1 make it the input (R140). */

@@ -117,7 +117,7 @@ done
 
 # --- what is printed
 claim 'ranks that divide experts' run gpt.yaml -n 2 --parallel.ep 2 --model.name moe --model.n_experts 4 --model.top_k 2 --model.d_expert 64 --predict
-claim 'whose work is that of a model that has begun to learn' prints '^prediction: .*; tokens go to experts as after [1-8] steps? of one rank, up to [0-9]+ % of them to one expert; '
+claim 'whose work is that of a model that has begun to learn' prints '^prediction: .*; routers send tokens to experts as after [1-8] steps? of one rank, up to [0-9]+ % of them to one; '
 claim 'a run that is predicted' run gpt.yaml -n 2 --predict
 claim 'before the first step' test "$(grep -oE '^(prediction|step)' out | head -2 | tr '\n' ';')" = 'prediction;step;'
 claim 'no word about experts, which there are not' bash -c '! grep -q "^prediction:.*experts" out'

@@ -359,6 +359,7 @@ static void a_prediction_takes_of_this_machine_what_its_operations_lack(void **s
         set(o, "train.micro_batch", "2");
         set(o, "train.steps", "5");
         set(o, "train.global_batch", row[i].ranks == 66 ? "132" : row[i].ranks == 3 ? "6" : "8");
+        if (i == 3) set(o, "comm.transport", "tcp");
         assert_done(ls_here_make(&c, row[i].ranks, row[i].ranks, &h));
         assert_true(h.mirrored == row[i].mirrored && h.shared == row[i].shared);
         if ((h.waits.refill_s[LS_WAIT_SIZES - 1] > 0) != (row[i].shared && !row[i].mirrored))
@@ -368,12 +369,11 @@ static void a_prediction_takes_of_this_machine_what_its_operations_lack(void **s
         ls_step_sim_opts s = { 0 };
         ls_step_lists l = { 0 };
         ls_here_options(&h, &s);
-        near(s.idle_s, 200e-6); /* until a rank that waits sleeps */
-        assert_true(s.jitter <= 0); /* operations take what they take on average */
+        near(s.idle_s, i == 3 ? 1e-3 : 200e-6); /* until a rank that waits sleeps */
         ls_here_rates(&h, &rates);
         assert_done(ls_step_lists_create(&c, row[i].ranks, &rates, &l));
         ls_here_time_colls(&h, &c, &l);
-        assert_true((h.colls.n > 0) == (row[i].ranks < 65));
+        assert_true((h.colls.n > 0) == (row[i].ranks < 65 && i != 3)); /* those on sockets are not timed */
         assert_done(ls_here_place(&h, &l, &s));
         assert_true((h.core != NULL) == row[i].kept && s.core == h.core);
         int on[2] = { 0 };

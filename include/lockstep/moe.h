@@ -46,8 +46,9 @@ typedef struct ls_moe_rule {
                       * 2024), so that its gradient is zeros; NULL: none */
     int64_t forced;  /* an experiment, 1 + e: every token goes to the experts e, e + 1, .., e + k - 1 (after the last
                       * the first), whatever its probabilities are, which stay its weights; 0: it does not */
-    const float *loads; /* another one, borrowed, [E]: of each expert, the part of the tokens that goes there, whatever
-                         * their probabilities are; from 0 to 1, top_k in total. NULL: by probability */
+    const float *loads; /* an experiment, borrowed, [E]: the part of the tokens that goes to each expert, whatever their
+                         * probabilities are, which stay its weights; from 0 to 1, top_k in total; without effect if
+                         * tokens are `forced`. A token's choices are in the order of the experts. NULL: none */
     /* Context parallelism: the T tokens here are some of each sequence, and ranks of `cp` have the others. A capacity
      * and the balancing loss are of whole sequences, so the ranks tell each other what was chosen: an all_gather of 8
      * bytes per choice. Losses are then this rank's part of the mean over all tokens, as the model's loss is. */

@@ -8,7 +8,6 @@
 #define YIELD_CLOCK_TURNS 16   /* a yield may cost another process's whole time slice */
 #define YIELD_MIN_TURNS 64     /* yields before the first nap */
 #define WIRE_SPIN_TURNS 32u    /* the same where a turn is system calls */
-#define WIRE_YIELD_NS 1000000u
 #define NAP_NS 1000000u        /* bounds the cost of a lost wake-up */
 #define DEBUGGER_NS 1000000000u
 #define MAX_FDS 256
@@ -56,7 +55,7 @@ ls_status ls_wait(const ls_waiter *w, ls_status (*ready)(void *arg), void *arg, 
     ls_status st;
 
     unsigned spins = w->may_spin ? env->spin_turns : 0;
-    uint64_t yield_ns = w->wire ? WIRE_YIELD_NS : LS_WAIT_YIELD_NS;
+    uint64_t yield_ns = w->wire ? LS_WAIT_WIRE_YIELD_NS : LS_WAIT_YIELD_NS;
     if (w->wire && spins > WIRE_SPIN_TURNS) spins = WIRE_SPIN_TURNS;
     for (unsigned turn = 1; turn <= spins; turn++) {
         if ((st = ready(arg)) != LS_AGAIN) return st;

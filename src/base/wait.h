@@ -10,6 +10,7 @@
 /* How long a rank that waits for another on its node yields before it sleeps: a nap costs some 50 us to wake from, so
  * only long waits take one. */
 #define LS_WAIT_YIELD_NS 200000u
+#define LS_WAIT_WIRE_YIELD_NS 1000000u /* for one that is reached through sockets */
 
 /* Never: only for what something else bounds. */
 #define LS_NO_DEADLINE UINT64_MAX
@@ -31,7 +32,7 @@ typedef struct ls_waiter {
 
 /* Calls ready(arg) until it returns something other than LS_AGAIN and returns
  * that. Spins (when may_spin), then yields until nothing has moved for
- * LS_WAIT_YIELD_NS (1 ms on a wire), then sleeps for at most 1 ms at a time. While
+ * LS_WAIT_YIELD_NS (LS_WAIT_WIRE_YIELD_NS), then sleeps for at most 1 ms at a time. While
  * spinning it looks at the abort word every 64 turns and at the clock every
  * 1,024; afterwards at every turn and every 16.
  * LS_RANK_HUNG at the deadline (ls_last_error() is left to the caller),

@@ -87,6 +87,8 @@ ls_status ls_here_make(const ls_train_config *c, int ranks, int local, ls_here *
         LS_TRY(ls_wait_cost_measure(&waits, &out->waits));
     }
     out->for_ranks = out->shared ? at_once * ranks / local : 0;
+    const bool mapped = ls_level_within(c->comm.transport) == LS_LEVEL_MEMORY;
+    out->idle_s = 1e-9 * (mapped ? LS_WAIT_YIELD_NS : LS_WAIT_WIRE_YIELD_NS); /* then ranks that wait sleep */
     return LS_OK;
 }
 
@@ -151,7 +153,7 @@ void ls_here_options(const ls_here *h, ls_step_sim_opts *o)
     o->cores = h->for_ranks;
     o->waits = h->shared ? &h->waits : NULL;
     o->colls = &h->colls;
-    o->idle_s = 1e-9 * LS_WAIT_YIELD_NS; /* then waiting ranks sleep, and the kernel finds a core idle */
+    o->idle_s = h->idle_s;
 }
 
 void ls_here_text(const ls_here *h, ls_text *out)
@@ -161,7 +163,7 @@ void ls_here_text(const ls_here *h, ls_text *out)
                 h->mirrored ? "" : "on one rank with the whole model, ", m->steps, m->micro_batches, m->micro_batches == 1 ? "" : "es", m->seconds, m->threads,
                 m->threads == 1 ? "" : "s", h->cost_from);
     if (m->routed_after > 0)
-        ls_text_add(out, "; tokens go to experts as after %d step%s of one rank, up to %.0f %% of them to one expert",
+        ls_text_add(out, "; routers send tokens to experts as after %d step%s of one rank, up to %.0f %% of them to one",
                     m->routed_after, m->routed_after == 1 ? "" : "s", 100 * m->busiest);
     if (h->colls.n > 0)
         ls_text_add(out, "; %d kind%s of collectives and messages timed with all ranks in %.2f s", h->colls.n,
@@ -329,6 +331,9 @@ void ls_predicted_json(const ls_predicted *p, ls_text *out)
     ls_json_string(out, p->here.cost_from);
     ls_text_add(out, ",\n \"measured\": {\"steps\": %d, \"micro_batches\": %d, \"threads\": %d, ", p->here.measured->steps,
                 p->here.measured->micro_batches, p->here.measured->threads);
+    ls_text_add(out, "\"routed_after\": %d, ", p->here.measured->routed_after);
+    ls_json_field(out, "busiest", p->here.measured->busiest);
+    ls_text_add(out, ", ");
     ls_json_field(out, "seconds", p->here.measured->seconds);
     ls_text_add(out, "},\n \"time\": {");
     for (size_t i = 0; i < sizeof time / sizeof *time; i++) {

@@ -25,7 +25,7 @@ typedef struct ls_here {
     int ranks, local;     /* all; on this machine */
     double cores;         /* of this machine */
     bool shared;          /* ranks have more threads than there are cores */
-    double for_ranks;     /* ls_step_sim_opts.cores, */
+    double for_ranks, idle_s; /* ls_step_sim_opts.cores and idle_s */
     ls_wait_cost waits;   /* where cores are shared, */
     uint32_t *core;       /* owned: [ranks], on which each rank then stays (ls_here_place); NULL: on all */
     ls_measured_colls colls; /* owned */

@@ -106,7 +106,7 @@ typedef struct move { ls_des_pool *from, *to; } move;
 static bool find_move(const ls_des_cores *all, move *out)
 {
     *out = (move){ 0 };
-    if (all->npools < 2 || !isfinite(all->idle_s)) return false;
+    if (!(all->idle_s > 0)) return false;
     for (uint32_t k = 0; k < all->npools; k++) {
         ls_des_pool *c = &all->pool[k];
         if (c->n == 0 && (!out->to || c->idle_since < out->to->idle_since)) out->to = c;
@@ -115,10 +115,11 @@ static bool find_move(const ls_des_cores *all, move *out)
     return out->from && out->to;
 }
 
-/* A core that has several works has them since its own clock, if not for longer. */
+/* Not before the newest of several works began, by the clock of their core, and after all that begin at that moment:
+ * processes of the idle core may be among them. */
 static double moves_at(const ls_des_cores *all, const move *m)
 {
-    return fmax(m->to->idle_since + all->idle_s, m->from->now);
+    return fmax(m->to->idle_since + all->idle_s, nextafter(m->from->now, (double)INFINITY));
 }
 
 static void go_over(ls_des_cores *all, const move *m, double t)
@@ -129,7 +130,7 @@ static void go_over(ls_des_cores *all, const move *m, double t)
     for (uint32_t i = 1; i < c->n; i++)
         if (before(&c->job[most], &c->job[i])) most = i;
     const ls_des_job job = c->job[most];
-    c->job[most] = c->job[--c->n]; /* a leaf was moved to a leaf */
+    c->job[most] = c->job[--c->n]; /* the work that ends last is a leaf of the heap: what replaces it can only rise */
     if (most < c->n) rise(c, most);
     put(m->to, t, job.p, fmax(0, job.ends - c->served));
     all->of[job.p] = (uint32_t)(m->to - all->pool);

@@ -21,7 +21,7 @@ typedef struct ls_des_pool {
     double now, served; /* seconds of a core that each work has got since the beginning, up to `now` */
     ls_des_job *job; /* a heap, the one that ends first in front, of equal ones that of the lower process */
     uint32_t n;
-    double idle_since; /* if it has none */
+    double idle_since; /* when its last work ended, if n is 0 */
 } ls_des_pool;
 
 typedef struct ls_des_cores {
@@ -34,7 +34,7 @@ typedef struct ls_des_cores {
 
 /* For n processes: on `cores` of them all, or, with `of`, [n] and from 0 to cores - 1, each on the one that it names. A
  * core that has had nothing to do for idle_s seconds takes over a process of a core that has several works: the one
- * with the most to do, and of equal ones the highest; it stays there. INFINITY: never. LS_NO_MEMORY. */
+ * with the most to do, and of equal ones the highest; it stays there. 0: never. LS_NO_MEMORY. */
 ls_status ls_des_cores_create(double cores, const uint32_t *of, uint32_t n, double idle_s, ls_des_cores *out);
 void ls_des_cores_free(ls_des_cores *c);
 /* Process p computes for `work` seconds of a core, from `t` on: not before what ended or began last. */

@@ -57,7 +57,7 @@ static ls_status begin(sim *x)
     if (!x->p || !x->group || !(in_turn ? (void *)x->stack : (void *)x->ready))
         return ls_fail(LS_NO_MEMORY, "%u processes", m->n);
     if (in_turn) LS_TRY(ls_des_queue_create(m->n, &x->queue));
-    LS_TRY(ls_des_cores_create(m->cores, m->core, m->n, m->idle_s > 0 ? m->idle_s : (double)INFINITY, &x->cores));
+    LS_TRY(ls_des_cores_create(m->cores, m->core, m->n, m->idle_s, &x->cores));
     for (uint32_t i = 0; i < m->ngroups; i++) x->group[i] = (meeting){ .left = m->members[i], .first = LS_DES_NONE };
     for (uint32_t i = 0; i < m->n; i++) {
         const uint32_t p = in_turn ? m->n - 1 - i : i; /* the stack gives them back in their order */

@@ -90,8 +90,9 @@ static void force(int32_t *choice, int64_t first, int64_t E, int64_t k)
     for (int64_t j = 0; j < k; j++) choice[j] = (int32_t)((first + j) % E);
 }
 
-/* Points of [0, k), one in each unit, that are spread evenly over the tokens: an expert has a part of it as wide as its
- * load. Of the first n tokens, whatever n is, each expert then has as many as its load says, but for a few. */
+/* An expert has an interval as long as its load on the line from 0 to k. A token takes k points of it, one in each unit,
+ * at the fraction of its number times the golden ratio. Of the first n tokens, whatever n is, each expert then has as
+ * many as its load says, except for a few. */
 static void draw(int32_t *choice, int64_t token, const float *loads, int64_t E, int64_t k)
 {
     const double golden = 0.6180339887498949, at = golden * (double)token, point = at - floor(at);

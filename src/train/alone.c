@@ -5,7 +5,7 @@
 
 #include "train/trainer.h"
 
-#define SMALL_RATE 1e-20 /* of mirrors whose gradients are wrong, which would drive parameters to denormals */
+#define SMALL_RATE 1e-20 /* gradients of most mirrors are wrong, and would drive parameters to denormals */
 #define MOST_TAKEN (1 << 20) /* steps: more than the limits of time allow */
 
 void ls_alone_only_steps(const ls_train_config *c, ls_train_config *out)
@@ -53,12 +53,23 @@ void ls_alone_config(const ls_train_config *c, const ls_plan *p, ls_train_config
     out->nproc_per_node = "1";
 }
 
-ls_status ls_alone_run(const ls_train_config *c, ls_status (*rank)(ls_world *w, void *arg), void *arg)
+ls_status ls_alone_learn(const ls_train_config *c, const ls_plan *p, ls_train_config *out)
+{
+    double factor;
+    LS_TRY(ls_lr_scale(c->optim.scale_lr, p->size[LS_AXIS_DP] * p->size[LS_AXIS_EP], &factor));
+    out->optim.scale_lr = "none";
+    out->optim.lr = factor * c->optim.lr;
+    out->optim.min_lr = c->optim.min_lr;
+    out->optim.min_lr_ratio = c->optim.min_lr_ratio;
+    return LS_OK;
+}
+
+ls_status ls_alone_run(const ls_train_config *c, int copies, ls_status (*rank)(ls_world *w, void *arg), void *arg)
 {
     ls_source source = { 0 };
     ls_model_config mc;
     ls_memory_plan p;
-    const ls_memory_ranks one = { .size = 1, .here = 1 };
+    const ls_memory_ranks one = { .size = 1, .here = copies };
     LS_TRY(ls_train_config_check(c, 1));
     ls_status st = ls_train_model(c, &source, &mc);
     if (st == LS_OK) st = ls_memory_plan_make(c, &mc, 0, 1, &p);

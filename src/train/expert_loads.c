@@ -4,15 +4,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/context.h"
 #include "base/env.h"
+#include "base/log.h"
+#include "base/team.h"
 #include "model/moe.h"
 #include "train/alone.h"
 #include "train/trainer.h"
 
 #define STEPS 8 /* at the rate with which runs begin: after three, routers of small models prefer some experts */
+#define MOST_FLOPS 1e11 /* per step: seconds on a slow machine, and no step is cut short */
 
 typedef struct job {
     const ls_train_config *c;
+    int copies;
     uint64_t long_ns;
     int64_t most; /* steps */
     ls_expert_loads *out;
@@ -44,6 +49,7 @@ static ls_status train_rank(ls_world *w, void *arg)
     const uint64_t begin = env->mono_ns();
     ls_trainer *t;
     ls_step_stats s;
+    (void)ls_team_resize(ls_team_planned(j->copies));
     LS_TRY(ls_trainer_create_in(j->c, w, NULL, &t));
     ls_status st = LS_OK;
     int n = 0;
@@ -55,19 +61,38 @@ static ls_status train_rank(ls_world *w, void *arg)
     return st;
 }
 
-ls_status ls_expert_loads_find(const ls_train_config *c, const ls_plan *p, double long_s, ls_expert_loads *out)
+/* All experts are counted, though each token meets some of them: they have to be read all the same. */
+static ls_status check_length(const ls_train_config *c)
+{
+    ls_source source = { 0 };
+    ls_model_config mc;
+    const ls_status st = ls_train_model(c, &source, &mc);
+    const double tokens = (double)(c->train.global_batch * ls_train_seq_len(c));
+    const double flops = st == LS_OK ? 6 * (double)ls_model_count(&mc) * tokens : 0;
+    ls_source_free(&source);
+    if (flops < MOST_FLOPS) return st;
+    return ls_fail(LS_UNSUPPORTED, "a step of one rank takes %.0f GFLOP: expected less than %.0f", 1e-9 * flops,
+                   1e-9 * MOST_FLOPS);
+}
+
+ls_status ls_expert_loads_find(const ls_train_config *c, const ls_plan *p, int copies, double long_s,
+                               ls_expert_loads *out)
 {
     ls_train_config one;
     *out = (ls_expert_loads){ 0 };
     if (strcmp(c->model.name, "moe") != 0 || c->moe.force_expert >= 0) return LS_OK;
     ls_alone_config(c, p, &one);
     one.train.seq_len = c->train.seq_len;
-    one.optim.lr = c->optim.lr;
-    one.optim.min_lr = c->optim.min_lr;
-    one.optim.min_lr_ratio = c->optim.min_lr_ratio;
+    one.memory.check = true;
+    LS_TRY(ls_alone_learn(c, p, &one));
+    LS_TRY(check_length(&one));
     const int64_t most = c->train.steps > 0 && c->train.steps < STEPS ? c->train.steps : STEPS;
-    job j = { &one, (uint64_t)(1e9 * long_s), most, out };
-    return ls_while(ls_alone_run(&one, train_rank, &j), "finding the loads of experts");
+    job j = { &one, copies, (uint64_t)(1e9 * long_s), most, out };
+    const int level = ls_context_get()->log_level;
+    ls_context_get()->log_level = LS_LOG_WARN; /* what a run says of itself is said once */
+    const ls_status st = ls_alone_run(&one, copies, train_rank, &j);
+    ls_context_get()->log_level = level;
+    return st < 0 ? ls_while(st, "finding the loads of experts") : LS_OK;
 }
 
 void ls_expert_loads_free(ls_expert_loads *l)

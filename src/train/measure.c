@@ -28,7 +28,7 @@
 #define LONG_NS     1500000000u
 #define MOST_MIRRORS 64        /* at the same time, */
 #define MOST_ROWS 4096         /* and the operations of each, if they are processes */
-#define LOADS_PART 10   /* of the time that is left, for what experts have to do */
+#define LOADS_PART 10   /* of the time that measuring may take, for what experts have to do */
 #define ASLEEP      0.2 /* an operation that computes for a smaller part of its time waits for a clock */
 
 /* --- listening ------------------------------------------------------------------------------------------- */
@@ -387,7 +387,7 @@ ls_status ls_measure(const ls_train_config *c, int ranks, int here, double long_
     const int level = ls_context_get()->log_level;
     ls_context_get()->log_level = LS_LOG_WARN; /* what a run says of itself is said once */
     job j = { &one, x, out->threads };
-    ls_status st = ls_alone_run(&one, measure_rank, &j);
+    ls_status st = ls_alone_run(&one, 1, measure_rank, &j);
     ls_context_get()->log_level = level;
     if (st == LS_OK) sum_up(x);
     else st = ls_while(st, "timing the model on one rank");
@@ -592,11 +592,12 @@ static bool learns(const ls_train_config *c, const ls_plan *p)
            (p->size[LS_AXIS_DP] == 1 || (c->zero.stage == 0 && strcmp(c->ddp.hook, "none") == 0));
 }
 
-/* Where a mirror learns nothing. If they cannot be had, tokens go where an untrained router sends them. */
-static void loads_of(const ls_train_config *c, const ls_plan *p, double long_s, ls_expert_loads *out)
+/* For mirrors that do not learn. A failure leaves no loads: tokens then go where an untrained router sends them. */
+static void loads_of(const ls_train_config *c, const ls_plan *p, int copies, double long_s, ls_expert_loads *out)
 {
-    const ls_status st = ls_expert_loads_find(c, p, long_s, out);
-    if (st < 0) ls_log(LS_LOG_WARN, "tokens go where an untrained router sends them: %s", ls_last_error());
+    if (ls_expert_loads_find(c, p, copies, long_s, out) == LS_OK) return;
+    ls_log(LS_LOG_INFO, "tokens go where an untrained router sends them: %s", ls_last_error());
+    ls_expert_loads_free(out);
 }
 
 ls_status ls_measure_stages(const ls_train_config *c, int ranks, int here, double cores, double long_s,
@@ -610,16 +611,14 @@ ls_status ls_measure_stages(const ls_train_config *c, int ranks, int here, doubl
     ls_plan p;
     ls_alone_only_steps(c, &mine);
     LS_TRY(ls_train_plan(&mine, ranks, &p));
-    if (learns(c, &p)) {
-        mine.optim.lr = c->optim.lr;
-        mine.optim.min_lr = c->optim.min_lr;
-        mine.optim.min_lr_ratio = c->optim.min_lr_ratio;
-    }
+    const bool learning = learns(c, &p);
+    if (learning) LS_TRY(ls_alone_learn(c, &p, &mine));
     for (int k = 0; k < p.size[LS_AXIS_PP]; k++) out[k] = (ls_measured){ 0 };
-    ls_context_get()->log_level = LS_LOG_WARN; /* what a run says of itself is said once */
     ls_expert_loads loads = { 0 };
-    if (!learns(c, &p)) loads_of(c, &p, long_s / LOADS_PART, &loads);
-    const ls_status st = in_mirrors(&mine, &p, ranks, here, crowd > 1 ? crowd : 1, long_s, c->train.steps, loads.part,
+    if (!learning) loads_of(c, &p, crowd > 1 ? 1 : here, long_s / LOADS_PART, &loads);
+    ls_context_get()->log_level = LS_LOG_WARN; /* what a run says of itself is said once */
+    const double left_s = fmax(0, long_s - 1e-9 * (double)(ls_env_get()->mono_ns() - begin));
+    const ls_status st = in_mirrors(&mine, &p, ranks, here, crowd > 1 ? crowd : 1, left_s, c->train.steps, loads.part,
                                     out);
     ls_context_get()->log_level = level;
     for (int k = 0; k < p.size[LS_AXIS_PP]; k++) {
