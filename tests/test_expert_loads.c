@@ -180,8 +180,37 @@ static void mirrors_that_do_not_learn_have_these_loads(void **state)
     if (fabs(expert_flops(&stage[1]) - 2 * rows * per_row) > .06 * 2 * rows * per_row)
         fail_msg("stage 1: %g operations in a mirror, expected %g", expert_flops(&stage[1]), 2 * rows * per_row);
     for (int s = 0; s < 2; s++) ls_measured_free(&stage[s]);
-    ls_expert_loads_free(&l);
     ls_opts_destroy(o);
+
+    /* Two experts for each of two ranks, which get rows of both: as many as the busier one, or on one core the mean */
+    for (int cores = 4; cores >= 1; cores -= 3) {
+        double most = 0, all = 0, sum[2];
+        configure((const char *const[]){ "parallel.ep", "2", NULL });
+        ls_expert_loads_free(&l);
+        find(2, 60, &l);
+        if (ls_measure_stages(&c, 2, 2, cores, LS_MEASURE_LONG_S, &m) < 0) fail_msg("%s", ls_last_error());
+        for (int i = 1; i < LAYERS; i++) {
+            for (int r = 0; r < 2; r++) sum[r] = (double)(l.part[i * E + 2 * r] + l.part[i * E + 2 * r + 1]);
+            most += 2 * T * fmax(sum[0], sum[1]), all += 2 * T * K;
+        }
+        assert_true(most > 1.1 * all / 2);
+        const double want = (cores > 1 ? most : all) * per_row; /* half of the micro-batches, and whole experts */
+        if (fabs(expert_flops(&m) - want) > .06 * want)
+            fail_msg("%d cores: %g operations in a mirror, expected %g", cores, expert_flops(&m), want);
+        /* a call of a step takes what calls took, whatever the number of rows that a dry step has */
+        const ls_measured_row *row = m.row;
+        while (strncmp(row->name, "experts ", 8) != 0) row++;
+        ls_op_event e = { .name = row->name, .phase = row->phase, .flops = 1, .bytes = 1 };
+        ls_measured one = m;
+        one.row = (ls_measured_row *)row, one.n = 1; /* of its unit alone */
+        assert_true(fabs(ls_measured_op(&one, &e).busy_s / (row->takes.busy_s / (double)row->calls) - 1) < 1e-9);
+        one.routed_after = 0;
+        e.flops = row->flops;
+        assert_true(fabs(ls_measured_op(&one, &e).busy_s / row->takes.busy_s - 1) < 1e-9);
+        ls_measured_free(&m);
+        ls_opts_destroy(o);
+    }
+    ls_expert_loads_free(&l);
     configure((const char *const[]){ NULL }); /* one rank learns by itself */
     if (ls_measure_stages(&c, 1, 1, 4, LS_MEASURE_LONG_S, &m) < 0) fail_msg("%s", ls_last_error());
     assert_int_equal(m.routed_after, 0);

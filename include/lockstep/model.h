@@ -36,6 +36,7 @@ typedef struct ls_lm_config {
     double capacity_factor, aux_loss, z_loss, bias_rate; /* 0: none */
     int64_t forced_expert; /* an experiment, 1 + e: every token goes to expert e (ls_moe_rule.forced); 0: none */
     const float *expert_loads; /* an experiment, borrowed: [n_layer][n_experts], ls_moe_rule.loads; NULL: none */
+    bool expert_loads_alike;   /* ls_moe_rule.alike */
 } ls_lm_config;
 
 /* A named set of sizes: "gpt2-medium", "llama-15m". */

@@ -49,6 +49,8 @@ typedef struct ls_moe_rule {
     const float *loads; /* an experiment, borrowed, [E]: the part of the tokens that goes to each expert, whatever their
                          * probabilities are, which stay its weights; from 0 to 1, top_k in total; without effect if
                          * tokens are `forced`. A token's choices are in the order of the experts. NULL: none */
+    bool alike; /* in a mirror: each other rank sends as many rows for the experts here as this rank has for them. Else
+                 * as many as this rank sends to that one */
     /* Context parallelism: the T tokens here are some of each sequence, and ranks of `cp` have the others. A capacity
      * and the balancing loss are of whole sequences, so the ranks tell each other what was chosen: an all_gather of 8
      * bytes per choice. Losses are then this rank's part of the mean over all tokens, as the model's loss is. */
@@ -70,6 +72,7 @@ typedef struct ls_routing {
     int32_t *place;   /* [B T, k] the row among those that are sent; -1: dropped */
     int64_t *count;   /* [E] rows for each expert, after drops; they are sent in this order, and by token */
     int64_t capacity; /* of an expert per sequence; T where there is none */
+    bool alike;       /* ls_moe_rule.alike */
     int64_t sent;     /* rows that leave here */
     /* set by ls_dispatch: */
     struct ls_group *ranks; /* borrowed: those that divide the experts, */

@@ -172,6 +172,7 @@ static ls_tensor *router(const ls_unit *u, ls_tape *t, ls_tensor *h, const ls_pa
                                .bias = bias,
                                .forced = c->forced_expert,
                                .loads = c->expert_loads ? c->expert_loads + u->number * c->n_experts : NULL,
+                               .alike = c->expert_loads_alike,
                                .cp = cp->ranks,
                                .ncp = cp->size,
                                .tokens = ls_cp_all_tokens(t, pass->place, h ? h->dim[1] * cp->size : 0),

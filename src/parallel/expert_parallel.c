@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/compiler.h"
+#include "lockstep/group.h"
 #include "lockstep/place.h"
 #include "tensor/collective.h"
 #include "tensor/element.h"
@@ -146,6 +147,13 @@ static ls_status exchange(ls_tape *t, const ls_routing *r, ls_dtype dtype, int64
     return ls_op_collective(t, r->ranks, &a, false);
 }
 
+/* In a mirror no other rank answers. */
+static void others_route_alike(const ls_routing *r)
+{
+    const int64_t *mine = r->count + ls_group_rank(r->ranks) * r->here;
+    for (int s = 0; s < r->ep; s++) memcpy(r->theirs + s * r->here, mine, (size_t)r->here * sizeof *mine);
+}
+
 /* How many rows come from each rank for each expert here, and so which rows they will be. */
 static ls_status tell_counts(ls_tape *t, ls_routing *r)
 {
@@ -160,6 +168,7 @@ static ls_status tell_counts(ls_tape *t, ls_routing *r)
     r->rows = ls_tape_is_even(t) && most_sent(r) < r->most ? most_sent(r) : r->most; /* as many come as leave */
     if (ls_tape_dry(t)) return LS_OK;
     if (!travels(r)) memcpy(theirs, r->count, (size_t)r->E * sizeof *theirs);
+    else if (r->alike && ls_world_is_alone(ls_group_world(r->ranks))) others_route_alike(r);
     r->rows = 0;
     for (int s = 0; s < r->ep; s++) {
         r->out_rows[s] = r->in_rows[s] = 0;

@@ -90,9 +90,9 @@ static void force(int32_t *choice, int64_t first, int64_t E, int64_t k)
     for (int64_t j = 0; j < k; j++) choice[j] = (int32_t)((first + j) % E);
 }
 
-/* An expert has an interval as long as its load on the line from 0 to k. A token takes k points of it, one in each unit,
- * at the fraction of its number times the golden ratio. Of the first n tokens, whatever n is, each expert then has as
- * many as its load says, except for a few. */
+/* An expert has an interval as long as its load on the line from 0 to k. A token takes k points of it, one in each
+ * unit, at the fraction of its number times the golden ratio. Of the first n tokens, whatever n is, each expert then
+ * has as many as its load says, except for a few. */
 static void draw(int32_t *choice, int64_t token, const float *loads, int64_t E, int64_t k)
 {
     const double golden = 0.6180339887498949, at = golden * (double)token, point = at - floor(at);
@@ -388,7 +388,8 @@ static ls_routing *describe(ls_tape *t, const ls_tensor *logits, const ls_moe_ru
     ls_routing *r = ls_tape_take_node(t, sizeof *r);
     if (!r) return NULL;
     const int64_t whole = rule->tokens ? rule->tokens[0].of : T;
-    *r = (ls_routing){ .B = B, .T = T, .E = E, .k = k, .capacity = ls_moe_capacity(whole, k, E, rule->capacity) };
+    *r = (ls_routing){ .B = B, .T = T, .E = E, .k = k, .capacity = ls_moe_capacity(whole, k, E, rule->capacity),
+                        .alike = rule->alike };
     r->choice = ls_op_alloc(t, (size_t)(N * k) * sizeof *r->choice);
     r->place = ls_op_alloc(t, (size_t)(N * k) * sizeof *r->place);
     r->count = ls_op_alloc(t, (size_t)E * sizeof *r->count);

@@ -14,8 +14,8 @@ void ls_alone_only_steps(const ls_train_config *c, ls_train_config *out);
 void ls_alone_config(const ls_train_config *c, const ls_plan *p, ls_train_config *out);
 /* *out, which is one of these, learns as layout p of c does when it begins. LS_BAD_CONFIG: optim.scale_lr. */
 ls_status ls_alone_learn(const ls_train_config *c, const ls_plan *p, ls_train_config *out);
-/* Runs `rank` on a world of one rank, a thread. `copies` processes of this machine do so at the same time: LS_NO_MEMORY if
- * it has too little for all of them. And the failures of a run. */
+/* Runs `rank` on a world of one rank, a thread. `copies` processes of this machine do so at the same time: LS_NO_MEMORY
+ * if it has too little for all of them. And the failures of a run. */
 ls_status ls_alone_run(const ls_train_config *c, int copies, ls_status (*rank)(ls_world *w, void *arg), void *arg);
 
 #endif

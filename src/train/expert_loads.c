@@ -95,6 +95,24 @@ ls_status ls_expert_loads_find(const ls_train_config *c, const ls_plan *p, int c
     return st < 0 ? ls_while(st, "finding the loads of experts") : LS_OK;
 }
 
+void ls_expert_loads_busiest(const float *part, int64_t layers, int64_t experts, int ranks, int rank, float *out)
+{
+    const int64_t n = experts / ranks; /* of a rank */
+    memcpy(out, part, (size_t)(layers * experts) * sizeof *out);
+    for (int64_t l = 0; l < layers; l++) {
+        const float *from = part + l * experts;
+        double most = -1;
+        int busiest = 0;
+        for (int r = 0; r < ranks; r++) {
+            double sum = 0;
+            for (int64_t e = 0; e < n; e++) sum += (double)from[r * n + e];
+            if (sum > most) most = sum, busiest = r;
+        }
+        memcpy(out + l * experts + rank * n, from + busiest * n, (size_t)n * sizeof *out);
+        memcpy(out + l * experts + busiest * n, from + rank * n, (size_t)n * sizeof *out);
+    }
+}
+
 void ls_expert_loads_free(ls_expert_loads *l)
 {
     free(l->part);

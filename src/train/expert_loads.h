@@ -15,13 +15,16 @@ typedef struct ls_expert_loads {
     int steps;      /* that were taken, the last of which has these loads */
 } ls_expert_loads;
 
-/* Trains c's model on one rank for eight steps, or those of a shorter run, from random parameters whatever the run loads,
- * with one or two micro-batches of layout p per step, and whole sequences. No step begins after long_s seconds. `copies`
- * processes of this machine do so at the same time. Nothing is done, and steps is 0, where there are no experts, or
- * moe.force_expert says where tokens go. LS_UNSUPPORTED: a step would take seconds (100 GFLOP or more). LS_NO_MEMORY: the
- * model does not fit on one rank. To be freed also after a failure. */
+/* Trains c's model on one rank for eight steps, or those of a shorter run, from random parameters whatever the run
+ * loads, with one or two micro-batches of layout p per step, and whole sequences. No step begins after long_s seconds.
+ * `copies` processes of this machine do so at the same time. Nothing is done, and steps is 0, where there are no
+ * experts, or moe.force_expert says where tokens go. LS_UNSUPPORTED: a step would take seconds (100 GFLOP or more).
+ * LS_NO_MEMORY: the model does not fit on one rank. To be freed also after a failure. */
 ls_status ls_expert_loads_find(const ls_train_config *c, const ls_plan *p, int copies, double long_s,
                                ls_expert_loads *out);
+/* Loads [layers][experts] for rank `rank` of `ranks` that divide the experts evenly: in each layer its experts change
+ * places with those of the rank that gets most, since all ranks wait for that one. */
+void ls_expert_loads_busiest(const float *part, int64_t layers, int64_t experts, int ranks, int rank, float *out);
 void ls_expert_loads_free(ls_expert_loads *l);
 
 #endif

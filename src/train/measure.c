@@ -439,6 +439,26 @@ static ls_status hear(const told *t, ls_measured *out)
     return LS_OK;
 }
 
+/* Ranks that share cores use the cores of ranks that wait, so each gets the mean of those that divide the experts.
+ * Ranks with a core each wait for the busiest of them. */
+static ls_status give_loads(const mirrors *all, ls_trainer *t, const ls_world *w, float **owned)
+{
+    const ls_lm_config *lm = &t->par.model->lm;
+    ls_plan p;
+    int rank, ranks;
+    t->par.model->lm.expert_loads = all->loads;
+    if (!all->loads || all->at_once > 1) return LS_OK;
+    LS_TRY(ls_train_plan(all->c, all->ranks, &p));
+    ls_mesh_place(p.size, p.order, ls_world_rank(w), LS_ALONG(LS_AXIS_EP), &rank, &ranks);
+    if (ranks == 1) return LS_OK;
+    *owned = malloc((size_t)(lm->n_layer * lm->n_experts) * sizeof **owned);
+    if (!*owned) return ls_fail(LS_NO_MEMORY, "the loads of %lld experts", (long long)lm->n_experts);
+    ls_expert_loads_busiest(all->loads, lm->n_layer, lm->n_experts, ranks, rank, *owned);
+    t->par.model->lm.expert_loads = *owned;
+    t->par.model->lm.expert_loads_alike = true;
+    return LS_OK;
+}
+
 static ls_status mirror_rank(ls_world *threads, void *arg)
 {
     const mirrors *all = arg;
@@ -455,10 +475,12 @@ static ls_status mirror_rank(ls_world *threads, void *arg)
     x->beside = ls_world_size(threads) > 1 ? ls_world_group(threads) : NULL;
     x->look = time_look(x);
     ls_status st = ls_trainer_create_in(all->c, w, NULL, &t);
-    if (st == LS_OK) t->par.model->lm.expert_loads = all->loads;
+    float *loads = NULL;
+    if (st == LS_OK) st = give_loads(all, t, w, &loads);
     if (st == LS_OK) st = ls_barrier(ls_world_group(threads)); /* then all of them compute */
     if (st == LS_OK) st = time_steps(t, x);
     ls_trainer_destroy(t);
+    free(loads);
     x->w = NULL;
     x->beside = NULL;
     ls_world_leave(w);
@@ -692,7 +714,10 @@ ls_measured_time ls_measured_op(const ls_measured *m, const ls_op_event *e)
     }
     const bool known = most > 1;
     if (most == 0 || (!known && !(e->flops > 0))) return (ls_measured_time){ 0, 0 };
-    return (ls_measured_time){ sum.busy_s * part_of(e, calls, flops, bytes, known), known ? sum.asleep_s / calls : 0 };
+    /* A mirror with given loads has these very calls, whose experts have other numbers of rows than a dry step. */
+    const bool same_calls = m->routed_after > 0 && most > 3;
+    const double part = same_calls ? 1 / calls : part_of(e, calls, flops, bytes, known);
+    return (ls_measured_time){ sum.busy_s * part, known ? sum.asleep_s / calls : 0 };
 }
 
 double ls_measured_update(const ls_measured *m, double elements)

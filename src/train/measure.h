@@ -34,7 +34,7 @@ typedef struct ls_measured {
     double update_s;      /* of the optimizer, for all of them */
     double data_s;        /* of a step's samples */
     double rest_s;        /* of a step, besides operations, data and optimizer */
-    double busiest;       /* of mirrors that do not learn: part of its tokens that a rank sends to one expert, at most, */
+    double busiest;       /* of mirrors that do not learn: the part of a rank's tokens that its busiest expert gets, */
     int routed_after;     /* as after so many steps (train/expert_loads.h); 0: where the router sends them */
     double learning_rate; /* of the steps: in mirrors the run's or next to none (ls_measure_stages) */
 } ls_measured;
@@ -49,9 +49,10 @@ void ls_measured_free(ls_measured *m);
 /* The same for each stage of the pipeline: out[parallel.pp]. Here the ranks of the layout compute, in mirrors
  * (ls_world_mirror): operations have the very sizes and order of the run, and no other rank is there. If ranks share
  * `cores` of this machine, all of its ranks are timed together. A mirror learns where the gradients of its own samples
- * are those of a rank: on one rank, and on replicas without ZeRO or a hook. Elsewhere routers send as many tokens to each
- * expert as once one rank has learned for some steps (train/expert_loads.h). Of ranks that divide experts, each mirror
- * computes as many tokens as it sends, which is the mean over these ranks. To be freed also after a failure. */
+ * are those of a rank: on one rank, and on replicas without ZeRO or a hook. Elsewhere routers send as many tokens to
+ * each expert as once one rank has learned for some steps (train/expert_loads.h). Of ranks that divide experts, a
+ * mirror gets as many as the busiest one in each layer, since all wait for that one; if ranks share cores, the mean. To
+ * be freed also after a failure. */
 ls_status ls_measure_stages(const ls_train_config *c, int ranks, int here, double cores, double long_s,
                             ls_measured *out);
 /* Of one call. An operation that was not measured is as fast as those of the same kind; one of a kind that was not is
