@@ -15,7 +15,7 @@ typedef struct ls_expert_loads {
     int steps;      /* that were taken, the last of which has these loads */
 } ls_expert_loads;
 
-/* Trains c's model on one rank for eight steps, or those of a shorter run, from random parameters whatever the run
+/* Trains c's model on one rank for up to eight steps, at most those of the run, from random parameters whatever the run
  * loads, with one or two micro-batches of layout p per step, and whole sequences. No step begins after long_s seconds.
  * `copies` processes of this machine do so at the same time. Nothing is done, and steps is 0, where there are no
  * experts, or moe.force_expert says where tokens go. LS_UNSUPPORTED: a step would take seconds (100 GFLOP or more).
