@@ -320,7 +320,7 @@ static void vectors_of_a_step_lie_as_in_the_run(void **state)
         ls_step_lists l = { 0 };
         int found = 0;
         configure(row[i].layout);
-        if (ls_step_lists_create(&c, RANKS, &rates, &l) < 0) fail_msg("%s", ls_last_error());
+        if (ls_step_lists_create(&c, RANKS, RANKS, &rates, &l) < 0) fail_msg("%s", ls_last_error());
         for (int k = 0; k < l.of[0].n; k++) {
             const ls_step_item *x = &l.of[0].item[k];
             const bool tp = x->span.axes == LS_ALONG(LS_AXIS_TP);

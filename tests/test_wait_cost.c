@@ -371,7 +371,7 @@ static void a_prediction_takes_of_this_machine_what_its_operations_lack(void **s
         ls_here_options(&h, &s);
         near(s.idle_s, i == 3 ? 1e-3 : 200e-6); /* until a rank that waits sleeps */
         ls_here_rates(&h, &rates);
-        assert_done(ls_step_lists_create(&c, row[i].ranks, &rates, &l));
+        assert_done(ls_step_lists_create(&c, row[i].ranks, row[i].ranks, &rates, &l));
         ls_here_time_colls(&h, &c, &l);
         assert_true((h.colls.n > 0) == (row[i].ranks < 65 && i != 3)); /* those on sockets are not timed */
         assert_done(ls_here_place(&h, &l, &s));

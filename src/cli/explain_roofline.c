@@ -65,11 +65,12 @@ static ls_status cluster_peaks(const ls_explain_asked *a, const ls_topo *t, ls_s
 static ls_status explain(const ls_explain_asked *a, const ls_topo *t, const ls_step_rates *rates, const char *from,
                          ls_text *out)
 {
+    const bool local = strcmp(a->o.topology, "local") == 0;
     ls_step_lists l = { 0 };
     ls_roofline r;
     ls_roofline_measured m = { .step_s = a->s.folder ? a->k.seconds : 0, .exposed_s = a->k.exposed_s,
                                      .hidden_s = a->k.hidden_s, .moved = (double)a->k.bytes };
-    ls_status st = ls_step_lists_create(&a->o.c, a->size, rates, &l);
+    ls_status st = ls_step_lists_create(&a->o.c, a->size, local ? a->size : 1, rates, &l);
     if (st == LS_OK) st = ls_roofline_of(&l, rates, t, &r);
     if (st == LS_OK) st = ls_roofline_sensitivity(&a->o.c, &r);
     if (st == LS_OK && a->s.folder) st = ls_roofline_trace(&r, a->s.folder, &m);

@@ -147,6 +147,14 @@ void ls_here_rates(const ls_here *h, ls_step_rates *out)
     *out = (ls_step_rates){ .flops_per_s = 1, .measured = h->measured, .by_stage = h->mirrored };
 }
 
+ls_status ls_here_lists(const ls_here *h, const ls_train_config *c, const ls_step_rates *rates, ls_step_lists *out)
+{
+    const ls_status st = ls_step_lists_create(c, h->ranks, h->local, rates, out);
+    if (st != LS_UNSUPPORTED || h->local == h->ranks) return st;
+    ls_log(LS_LOG_INFO, "each rank is taken to be on a node of its own: %s", ls_last_error());
+    return ls_step_lists_create(c, h->ranks, 1, rates, out);
+}
+
 void ls_here_options(const ls_here *h, ls_step_sim_opts *o)
 {
     o->t = &h->topo;
@@ -203,7 +211,7 @@ static ls_status simulate(const ls_train_config *c, ls_predicted *p)
     ls_step_lists l = { 0 };
     LS_TRY(ls_algo_parse(c->comm.algo ? c->comm.algo : "", algo));
     ls_step_result *r = calloc(1, sizeof *r);
-    ls_status st = r ? ls_step_lists_create(c, p->here.ranks, &rates, &l) : ls_fail(LS_NO_MEMORY, "a simulation");
+    ls_status st = r ? ls_here_lists(&p->here, c, &rates, &l) : ls_fail(LS_NO_MEMORY, "a simulation");
     if (st == LS_OK) ls_here_time_colls(&p->here, c, &l);
     if (st == LS_OK) st = ls_here_place(&p->here, &l, &s);
     if (st == LS_OK) st = ls_step_simulate(&l, &s, r);

@@ -52,6 +52,9 @@ ls_status ls_here_place(ls_here *h, const ls_step_lists *l, ls_step_sim_opts *o)
 void ls_here_options(const ls_here *h, ls_step_sim_opts *o);
 /* How fast its ranks compute; borrows. */
 void ls_here_rates(const ls_here *h, ls_step_rates *out);
+/* What its ranks do in a step. Those of a node share memory; groups that nodes divide in a way that cannot be simulated
+ * (ls_step_span_of) are taken to be of ranks with a node each. The failures of ls_step_lists_create. */
+ls_status ls_here_lists(const ls_here *h, const ls_train_config *c, const ls_step_rates *rates, ls_step_lists *out);
 /* Where its numbers come from, in a line without an end. */
 void ls_here_text(const ls_here *h, ls_text *out);
 

@@ -161,12 +161,13 @@ ls_status ls_roofline_of(const ls_step_lists *l, const ls_step_rates *rates, con
 
 /* --- what would help ----------------------------------------------------------------------------------------- */
 
-static ls_status step_of(const ls_train_config *c, int ranks, const ls_step_rates *rates, const ls_topo *t, double *out)
+/* Of `like`, with other rates. */
+static ls_status step_of(const ls_train_config *c, const ls_roofline *like, const ls_step_rates *rates, double *out)
 {
     ls_step_lists l = { 0 };
     ls_step_result *x = NULL;
-    ls_status st = ls_step_lists_create(c, ranks, rates, &l);
-    if (st == LS_OK) st = simulate(&l, t, &x);
+    ls_status st = ls_step_lists_create(c, like->l->ranks, like->l->local, rates, &l);
+    if (st == LS_OK) st = simulate(&l, like->t, &x);
     if (st == LS_OK) *out = x->step_s;
     free(x);
     ls_step_lists_free(&l);
@@ -186,8 +187,8 @@ ls_status ls_roofline_sensitivity(const ls_train_config *c, ls_roofline *out)
         links.level[i].latency_s /= 2;
     }
     for (int i = 0; i < links.nslow; i++) links.slow[i].bytes_per_s *= 2;
-    LS_TRY(step_of(c, out->l->ranks, &products, out->t, &out->doubled_s[LS_BOUND_COMPUTE]));
-    LS_TRY(step_of(c, out->l->ranks, &memory, out->t, &out->doubled_s[LS_BOUND_MEMORY]));
+    LS_TRY(step_of(c, out, &products, &out->doubled_s[LS_BOUND_COMPUTE]));
+    LS_TRY(step_of(c, out, &memory, &out->doubled_s[LS_BOUND_MEMORY]));
     const ls_status st = simulate(out->l, &links, &x);
     if (st == LS_OK) out->doubled_s[LS_BOUND_NETWORK] = x->step_s;
     free(x);

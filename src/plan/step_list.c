@@ -332,11 +332,12 @@ static ls_status write_stage(writer *w, ls_train_dry *d)
     return w->to->n > n ? to_front(w->to, n) : LS_OK;
 }
 
-ls_status ls_step_lists_create(const ls_train_config *c, int ranks, const ls_step_rates *rates, ls_step_lists *out)
+ls_status ls_step_lists_create(const ls_train_config *c, int ranks, int local, const ls_step_rates *rates,
+                               ls_step_lists *out)
 {
     ls_step_dry s;
-    *out = (ls_step_lists){ .ranks = ranks };
-    ls_status st = ls_step_dry_begin(c, ranks, true, &s);
+    *out = (ls_step_lists){ .ranks = ranks, .local = local };
+    ls_status st = ls_step_dry_begin(c, ranks, local, true, &s);
     if (st == LS_OK) {
         memcpy(out->size, s.plan.size, sizeof out->size);
         memcpy(out->order, s.plan.order, sizeof out->order);

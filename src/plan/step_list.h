@@ -98,6 +98,7 @@ typedef struct ls_step_rates {
 
 typedef struct ls_step_lists {
     int size[LS_AXES], ranks, stages; /* stages: ranks along pp */
+    int local;            /* ranks that share the memory of a node */
     int order[LS_AXES];   /* of the mesh: which ranks are neighbours */
     ls_step_list of[LS_STEP_STAGES];
     const char *schedule; /* of the pipeline */
@@ -106,8 +107,10 @@ typedef struct ls_step_lists {
     const char *what;     /* "tokens" or "samples" */
 } ls_step_lists;
 
-/* The failures of ls_step_traffic_of, LS_NO_MEMORY. */
-ls_status ls_step_lists_create(const ls_train_config *c, int ranks, const ls_step_rates *rates, ls_step_lists *out);
+/* local: ranks of a node, which share its memory (with zero.copy host, no rank gathers what another one on its node
+ * has); 1: no two of them do, as devices of a cluster. The failures of ls_step_traffic_of, LS_NO_MEMORY. */
+ls_status ls_step_lists_create(const ls_train_config *c, int ranks, int local, const ls_step_rates *rates,
+                               ls_step_lists *out);
 void ls_step_lists_free(ls_step_lists *l);
 
 #endif

@@ -143,9 +143,9 @@ static ls_status sum_up(const ls_train_config *c, const ls_plan *p, ls_world *w,
 
 /* --- a dry step ------------------------------------------------------------------------------------- */
 
-ls_status ls_step_dry_begin(const ls_train_config *c, int ranks, bool in_order, ls_step_dry *out)
+ls_status ls_step_dry_begin(const ls_train_config *c, int ranks, int local, bool in_order, ls_step_dry *out)
 {
-    *out = (ls_step_dry){ .ranks = ranks };
+    *out = (ls_step_dry){ .ranks = ranks, .local = local };
     ls_train_config *mine = &out->c;
     (void)ls_train_dry_settle(c, mine);
     if (c->parallel.pp > LS_STEP_STAGES)
@@ -158,22 +158,22 @@ ls_status ls_step_dry_begin(const ls_train_config *c, int ranks, bool in_order, 
         return ls_fail(LS_UNSUPPORTED, "parallel.placement auto: a plan has the ranks in an order that is given: leave it out; "
                        "`lockstep topo place` compares all orders");
     if (!in_order) mine->parallel.order = "pp-dp-ep-cp-tp"; /* what a rank calls does not depend on it */
-    /* Pieces that are not asked for depend on the link between ranks, and here each is on a node of its own. */
+    /* Pieces that are not asked for depend on the link between ranks, of which nothing is known here. */
     if (mine->parallel.tp > 1 && !mine->parallel.sp && !mine->parallel.tp_pieces) mine->parallel.tp_pieces = 1;
     LS_TRY(ls_train_plan(mine, ranks, &out->plan));
     LS_TRY(ls_train_model(mine, mine->model.vocab_size ? NULL : &out->source, &out->mc));
     LS_TRY(ls_model_resolve(&out->mc, &out->whole));
     out->node = malloc((size_t)ranks * sizeof *out->node);
-    for (int r = 0; out->node && r < ranks; r++) out->node[r] = r;
+    for (int r = 0; out->node && r < ranks; r++) out->node[r] = r / local;
     return out->node ? LS_OK : ls_fail(LS_NO_MEMORY, "%d ranks", ranks);
 }
 
-/* Every rank on a node of its own, so that no collective is left out because ranks share memory; the algorithm does not
- * matter, and is named so that none is searched for: those of few steps, whose schedules are there soon. */
+/* The algorithm does not matter, and is named so that none is searched for: those of few steps, whose schedules are
+ * there soon. */
 ls_status ls_step_dry_open(const ls_step_dry *s, int stage, ls_train_dry *d)
 {
     ls_world_opts o = ls_train_dry_opts(&s->c);
-    o.transport = NULL;
+    if (s->local == 1) o.transport = NULL;
     o.algo = ls_train_is_invariant(&s->c)
                  ? "direct" /* which has the order of the binary tree */
                  : "halving_doubling,all_to_all=pairwise,broadcast=tree,reduce=tree,gather=linear,scatter=linear,"
@@ -218,7 +218,7 @@ ls_status ls_step_traffic_of(const ls_train_config *c, int ranks, ls_step_traffi
 {
     ls_step_dry s;
     *out = (ls_step_traffic){ .ranks = ranks };
-    ls_status st = ls_step_dry_begin(c, ranks, false, &s);
+    ls_status st = ls_step_dry_begin(c, ranks, 1, false, &s);
     memcpy(out->size, s.plan.size, sizeof out->size);
     ls_plan p;
     if (st == LS_OK) st = ls_train_plan(c, ranks, &p);

@@ -73,14 +73,17 @@ typedef struct ls_step_dry {
     ls_source source;
     ls_model_config mc, whole; /* whole: resolved */
     ls_plan plan;
-    int ranks, *node;        /* owned */
+    int ranks, local;
+    int *node;               /* owned: [ranks] */
 } ls_step_dry;
 
 #define LS_STEP_SETTLED LS_TRAIN_DRY_SETTLED
 
-/* The failures of ls_step_traffic_of. in_order: ranks are where parallel.order has them, which with
- * parallel.placement auto the caller has chosen; else where they usually are. To be ended also after a failure. */
-ls_status ls_step_dry_begin(const ls_train_config *c, int ranks, bool in_order, ls_step_dry *out);
+/* The failures of ls_step_traffic_of. local: so many ranks follow one another on a node, and share its memory as
+ * comm.transport has it; 1: each rank is on a node of its own, so that no collective is left out. in_order: ranks are
+ * where parallel.order has them, which with parallel.placement auto the caller has chosen; else where they usually
+ * are. To be ended also after a failure. */
+ls_status ls_step_dry_begin(const ls_train_config *c, int ranks, int local, bool in_order, ls_step_dry *out);
 void ls_step_dry_end(ls_step_dry *s);
 /* A rank of a stage; ls_train_dry_close, also after a failure. */
 ls_status ls_step_dry_open(const ls_step_dry *s, int stage, ls_train_dry *d);
