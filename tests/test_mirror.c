@@ -338,6 +338,46 @@ static void vectors_of_a_step_lie_as_in_the_run(void **state)
     }
 }
 
+static bool has_values(const float *v, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (v[i] > 1e-6f || v[i] < -1e-6f) return true;
+    return false;
+}
+
+/* Also where rank 0 of a run would send them to others. */
+static void every_mirror_has_initial_weights(void **state)
+{
+    (void)state;
+    const size_t zero[] = { 5, 6, 7 };
+    for (size_t i = 0; i < 2 * COUNT(zero); i++) {
+        configure(zero[i / 2]);
+        if (i % 2) set("zero.hsdp", "2");
+        assert_int_equal(ls_train_config_resolve(o, &c), LS_OK);
+        for (int r = 0; r < RANKS; r++) {
+            const ls_memory_plan none = { 0 };
+            const ls_world_opts wo = ls_train_world_opts(&c, &none);
+            ls_trainer *t;
+            ls_world *w;
+            if (ls_world_mirror(r, RANKS, NULL, &wo, NULL, &w) < 0 || ls_trainer_create_in(&c, w, NULL, &t) < 0) fail_msg("%s", ls_last_error());
+            const ls_params *ps = &t->par.model->params;
+            int weights = 0;
+            for (int k = 0; k < ps->n; k++) {
+                const ls_param *p = &ps->item[k];
+                if (!strstr(p->name, ".weight") || p->t.ndim < 2) continue;
+                const bool all = p->t.data ? has_values(p->t.data, (size_t)ls_tensor_count(&p->t)) : true;
+                const bool own = p->master && p->own.count > 0 ? has_values(p->master, p->own.count) : true;
+                if (!all || !own) fail_msg("layout %zu, hsdp %d, rank %d: %s has no values", zero[i / 2], (int)(i % 2), r, p->name);
+                weights += p->t.data || p->master;
+            }
+            assert_true(weights > 4);
+            ls_trainer_destroy(t);
+            ls_world_leave(w);
+        }
+        ls_opts_destroy(o);
+    }
+}
+
 /* Rows of a stage are the operations of its ranks: as many calls and FLOP as their last steps had. */
 static void stages_have_the_operations_of_their_ranks(void **state)
 {
@@ -420,6 +460,7 @@ int main(void)
         cmocka_unit_test(groups_are_those_of_the_layout),
         cmocka_unit_test(a_mirror_computes_what_a_real_rank_does),
         cmocka_unit_test(vectors_of_a_step_lie_as_in_the_run),
+        cmocka_unit_test(every_mirror_has_initial_weights),
         cmocka_unit_test(stages_have_the_operations_of_their_ranks),
         cmocka_unit_test(a_mirror_learns_from_gradients_that_are_right),
     };

@@ -17,7 +17,13 @@ typedef struct first_values {
     bool one_copy;
 } first_values;
 
-static bool writes(const first_values *f) { return ls_group_rank(f->g) == 0; }
+/* A mirror gets no values from rank 0: without weights its products are denormal numbers, which take a processor much
+ * longer. */
+static bool writes(const first_values *f)
+{
+    const ls_world *w = ls_group_world(f->g);
+    return ls_group_rank(f->g) == 0 || (ls_world_is_alone(w) && !ls_world_is_dry(w));
+}
 
 static ls_status open_one(ls_sink *s, ls_param *p, float **out)
 {
