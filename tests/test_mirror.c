@@ -338,6 +338,40 @@ static void vectors_of_a_step_lie_as_in_the_run(void **state)
     }
 }
 
+/* With zero.copy host, ranks of a node read one copy of the weights: nothing is gathered there, and between nodes each
+ * rank gathers from those at its place in other nodes. Sets of shards are reduced at once where memory is shared. */
+static void ranks_of_a_node_share_memory_in_a_list(void **state)
+{
+    (void)state;
+    enum { NONE, ALL, PARTS };
+    const struct { const char *copy, *hsdp, *transport; int local, gathers, reduces; ls_coll coll; } row[] = {
+        { "host", "1", "", RANKS, NONE, ALL, LS_REDUCE_SCATTER }, { "host", "1", "", 2, PARTS, ALL, LS_REDUCE_SCATTER },
+        { "host", "1", "", 1, ALL, ALL, LS_REDUCE_SCATTER },      { "rank", "1", "", RANKS, ALL, ALL, LS_REDUCE_SCATTER },
+        { "host", "2", "", RANKS, NONE, ALL, LS_ALL_REDUCE },     { "host", "2", "", 1, PARTS, PARTS, LS_REDUCE_SCATTER },
+        { "rank", "2", "tcp", RANKS, PARTS, PARTS, LS_REDUCE_SCATTER },
+    };
+    for (size_t i = 0; i < COUNT(row); i++) {
+        const ls_step_rates rates = { .flops_per_s = 1e9 };
+        ls_step_lists l = { 0 };
+        int gathers = NONE, reduces = NONE;
+        configure(5);
+        set("zero.copy", row[i].copy), set("zero.hsdp", row[i].hsdp), set("comm.transport", row[i].transport);
+        assert_int_equal(ls_train_config_resolve(o, &c), LS_OK);
+        if (ls_step_lists_create(&c, RANKS, row[i].local, &rates, &l) < 0) fail_msg("row %zu: %s", i, ls_last_error());
+        assert_int_equal(l.local, row[i].local);
+        for (int k = 0; k < l.of[0].n; k++) {
+            const ls_step_item *x = &l.of[0].item[k];
+            const int span = x->span.sets > 1 ? PARTS : ALL;
+            if (x->kind != LS_ITEM_COLL && x->kind != LS_ITEM_BEGIN) continue;
+            if (x->coll == LS_ALL_GATHER && x->bytes > 4096) gathers = span;
+            if (x->coll == row[i].coll && strncmp(x->label, "bucket", 6) == 0) reduces = span;
+        }
+        if (gathers != row[i].gathers || reduces != row[i].reduces) fail_msg("row %zu: gathers %d, reduces %d", i, gathers, reduces);
+        ls_step_lists_free(&l);
+        ls_opts_destroy(o);
+    }
+}
+
 static bool has_values(const float *v, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -460,6 +494,7 @@ int main(void)
         cmocka_unit_test(groups_are_those_of_the_layout),
         cmocka_unit_test(a_mirror_computes_what_a_real_rank_does),
         cmocka_unit_test(vectors_of_a_step_lie_as_in_the_run),
+        cmocka_unit_test(ranks_of_a_node_share_memory_in_a_list),
         cmocka_unit_test(every_mirror_has_initial_weights),
         cmocka_unit_test(stages_have_the_operations_of_their_ranks),
         cmocka_unit_test(a_mirror_learns_from_gradients_that_are_right),
