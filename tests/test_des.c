@@ -378,6 +378,77 @@ static void an_idle_core_takes_over_a_process(void **state)
     NEAR(ends[1], 2.25 + 1);
 }
 
+/* Process 0 computes for 4, sends (which takes .5 and 1) and meets process 1; who waits for 2 sleeps, and process 1 then
+ * takes 8 to go on, process 0 takes 16. */
+static void who_sleeps_in_a_wait_goes_on_later(void **state)
+{
+    (void)state;
+    enum { ASLEEP = LS_DES_ASLEEP };
+    const ls_des_op sends[] = { WORK(C4), SEND(1, 0, C100), END }, gets[] = { RECV(0, 0, C1), END };
+    const ls_des_op later[] = { ls_des_op_of(LS_DES_WORK, 0, ASLEEP, C4), RECV(0, 0, C1), END };
+    const ls_des_op comes[] = { WORK(C4), MEET(0, C1), END }, waits[] = { MEET(0, C1), END };
+    const double wake[] = { 16, 8 }, never[] = { 0, 0 }, bad[][2] = { { 0, -1 }, { (double)INFINITY, 0 } };
+    const uint32_t group[] = { 0, 0 }, members[] = { 2 };
+    const struct { const ls_des_op *a, *b; double idle_s; const double *wake_s; double end; } row[] = {
+        { sends, gets, 2, wake, 5.5 + 8 + 1 }, { sends, gets, 5.5, wake, 5.5 + 8 + 1 }, { sends, gets, 5.6, wake, 6.5 },
+        { sends, gets, 0, wake, 6.5 },         { sends, gets, 2, NULL, 6.5 },           { sends, gets, 2, never, 6.5 },
+        { sends, later, 2, wake, 6.5 }, /* it waits for 1.5 alone */
+        { sends, later, 1.2, wake, 5.5 + 8 + 1 }, { comes, waits, 2, wake, 4 + 8 + 1 }, { comes, waits, 4.1, wake, 5 },
+    };
+    for (size_t i = 0; i < COUNT(row); i++)
+        for (int how = LS_DES_FREE; how <= LS_DES_FAIR; how++) {
+            const ls_des_op *const all[] = { row[i].a, row[i].b };
+            ls_des_model m = model_of(2, all, shared((ls_des_sharing)how));
+            m.idle_s = row[i].idle_s, m.wake_s = row[i].wake_s;
+            m.axes = m.ngroups = 1, m.group = group, m.members = members;
+            run(&m);
+            if (fabs(ends[1] - row[i].end) > 1e-9) fail_msg("row %zu, sharing %d: %g, expected %g", i, how, ends[1], row[i].end);
+            if (row[i].a == comes) NEAR(ends[0], 5); /* who comes last does not wait */
+        }
+    const ls_des_op *const all[] = { sends, gets };
+    ls_des_model m = model_of(2, all, flat);
+    ls_des_result r = { 0 };
+    for (int i = 0; i < 2; i++) {
+        m.wake_s = bad[i];
+        assert_int_equal(ls_des_run(&m, &r), LS_INVALID);
+    }
+}
+
+/* The same with a third process on the core of the one that waits: it computes for a while, after a while. */
+static void nobody_sleeps_on_a_core_that_computes(void **state)
+{
+    (void)state;
+    enum { ASLEEP = LS_DES_ASLEEP };
+    static const double cost[] = { 0, 4, 1, 3, .5, 2.5, 1.5, 10 };
+    enum { NOTHING, FOUR, ONE, THREE, HALF, MORE, LESS, LONG };
+    const ls_des_op sends[] = { WORK(FOUR), SEND(1, 0, NOTHING), END }, gets[] = { RECV(0, 0, NOTHING), END };
+    const ls_des_op late[] = { ls_des_op_of(LS_DES_WORK, 0, ASLEEP, MORE), RECV(0, 0, NOTHING), END };
+    const double wake[] = { 0, 8, 0 };
+    static const uint32_t apart[] = { 0, 1, 1 }, same[] = { 0, 0, 1 };
+    const struct { const uint32_t *core; const ls_des_op *gets; uint32_t asleep, work; double end; } row[] = {
+        { apart, gets, NOTHING, NOTHING, 4 + 8 }, /* alone */
+        { apart, gets, NOTHING, LONG, 4 },        /* the other one computes all the time, */
+        { apart, gets, ONE, LONG, 4 },            /* or after one second: it has not slept */
+        { apart, gets, LESS, LONG, 4 },           /* less than two */
+        { apart, gets, MORE, LONG, 4 + 8 },       /* it sleeps, whatever is computed later */
+        { apart, gets, NOTHING, LESS, 4 + 8 },    /* nothing is computed from 1.5 on, */
+        { apart, gets, NOTHING, MORE, 4 },        /* or from 2.5 */
+        { apart, gets, ONE, HALF, 4 + 8 },
+        { apart, late, THREE, ONE, 4 },           /* idle until 3, but it waits since 2.5 */
+        { same, gets, NOTHING, NOTHING, 4 },      /* on the core of the sender */
+    };
+    for (size_t i = 0; i < COUNT(row); i++) {
+        const ls_des_op third[] = { ls_des_op_of(LS_DES_WORK, 0, ASLEEP, row[i].asleep), WORK(row[i].work), END };
+        const ls_des_op none[] = { END };
+        const ls_des_op *const all[] = { sends, row[i].gets, row[i].work == NOTHING ? none : third };
+        ls_des_model m = model_of(3, all, shared(LS_DES_FIFO));
+        m.net.latency_s = 0;
+        m.cost = cost, m.ncosts = COUNT(cost), m.cores = 2, m.core = row[i].core, m.idle_s = 2, m.wake_s = wake;
+        run(&m);
+        if (fabs(ends[1] - row[i].end) > 1e-9) fail_msg("row %zu: %g, expected %g", i, ends[1], row[i].end);
+    }
+}
+
 static void cores_are_shared_evenly(void **state)
 {
     (void)state;
@@ -671,6 +742,10 @@ static void flipped_bits_name_the_ranks_that_numbers_name(void **state)
     ls_des_folded f;
     m.flips = true;
     const double whole = run(&m);
+    m.wake_s = (double[4]){ 0 };
+    assert_int_equal(ls_des_fold(&m, &f), LS_OK);
+    assert_null(f.class_of);
+    m.wake_s = NULL;
     assert_int_equal(ls_des_fold(&m, &f), LS_OK);
     assert_int_equal(f.model.n, 2);
     assert_true(run(&f.model) == whole);
@@ -794,6 +869,8 @@ int main(void)
         cmocka_unit_test(cores_are_shared_evenly),
         cmocka_unit_test(processes_stay_on_their_cores),
         cmocka_unit_test(an_idle_core_takes_over_a_process),
+        cmocka_unit_test(who_sleeps_in_a_wait_goes_on_later),
+        cmocka_unit_test(nobody_sleeps_on_a_core_that_computes),
         cmocka_unit_test(any_work_on_idle_cores_ends_when_small_steps_say),
         cmocka_unit_test(any_work_on_shared_cores_ends_when_small_steps_say),
         cmocka_unit_test(links_of_a_topology_carry_what_they_can),

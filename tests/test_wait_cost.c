@@ -9,6 +9,8 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "base/context.h"
+#include "base/env.h"
 #include "base/team.h"
 #include "group/local_ranks.h"
 #include "lockstep/opts.h"
@@ -31,6 +33,7 @@ static const ls_wait_cost costs = { .coll_s = 1e-3, .message_s = 5e-4,
 
 static const uint32_t *kept_core; /* of step_on, */
 static double idle_s;             /* and after how long an idle one takes over a rank; 0: never */
+static double wake_s;             /* that a rank takes to go on which has slept */
 
 /* Four ranks: on two cores, what all compute takes twice as long; 0: each has its own. */
 static double step_on(double cores, ls_step_item *item, int n, const ls_wait_cost *waits,
@@ -43,7 +46,7 @@ static double step_on(double cores, ls_step_item *item, int n, const ls_wait_cos
     };
     l.of[0].item = item;
     l.of[0].n = n;
-    const ls_step_sim_opts o = { .t = &links, .cores = cores, .core = kept_core, .idle_s = idle_s,
+    const ls_step_sim_opts o = { .t = &links, .cores = cores, .core = kept_core, .idle_s = idle_s, .wake_s = wake_s,
                                  .waits = waits, .colls = colls };
     ls_step_result *r = calloc(1, sizeof *r);
     assert_non_null(r);
@@ -183,6 +186,47 @@ static void ranks_stay_on_cores(void **state)
     idle_s = 0;
     kept_core = NULL;
     near(step_on(2, item, 2, NULL, NULL), .02);
+}
+
+/* Each with a core of its own, and a link of 16 ms for what was not measured: all wait for what went on beside. It has
+ * no thread that sleeps until the call. */
+static void ranks_that_sleep_wake_late(void **state)
+{
+    (void)state;
+    ls_measured_coll one = { .call = { .span = { .axes = 1u << LS_AXIS_DP }, .coll = LS_ALL_REDUCE, .bytes = 64 },
+                             .seconds = 4e-3 };
+    const ls_measured_colls apart = { .of = &one, .n = 1, .part = 1 };
+    ls_step_item item[] = { work(.01, 0), call(LS_ITEM_BEGIN, LS_ALL_REDUCE), { .kind = LS_ITEM_WAIT, .count = 1 }, work(.01, 0) };
+    idle_s = 1e-3, wake_s = 5e-3;
+    near(step_on(0, item, 4, NULL, &apart), .02 + 4e-3 + 5e-3);
+    idle_s = 5e-3;
+    near(step_on(0, item, 4, NULL, &apart), .02 + 4e-3);
+    idle_s = wake_s = 0;
+}
+
+/* Rank 1 receives. If its naps take 20 ms longer, so does a message that comes late; one that comes soon meets no nap. */
+static void (*nap)(const uint32_t *, uint32_t, ls_pollfd *, int, uint64_t);
+static void long_nap(const uint32_t *word, uint32_t value, ls_pollfd *fds, int n, uint64_t until_ns)
+{
+    nap(word, value, fds, n, until_ns);
+    const uint64_t until = ls_env_get()->mono_ns() + (ls_context_get()->rank == 1 ? 20000000 : 0);
+    while (ls_env_get()->mono_ns() < until) continue;
+}
+
+static void waking_is_measured(void **state)
+{
+    (void)state;
+    const ls_wait_ranks r = { .ranks = 8, .cores = 2, .threads = true };
+    ls_env env = *ls_env_get();
+    nap = env.wait;
+    env.wait = long_nap;
+    double usual, late;
+    assert_done(ls_wait_wake_measure(&r, &usual));
+    const ls_context before = *ls_context_get();
+    ls_context_get()->env = &env;
+    assert_done(ls_wait_wake_measure(&r, &late));
+    *ls_context_get() = before;
+    if (!(usual >= 0 && usual < 1e-2 && late > usual + 1e-2 && late < 5e-2)) fail_msg("%g s, with longer naps %g s", usual, late);
 }
 
 static void caches_hold_so_much(void **state)
@@ -370,6 +414,7 @@ static void a_prediction_takes_of_this_machine_what_its_operations_lack(void **s
         ls_step_lists l = { 0 };
         ls_here_options(&h, &s);
         near(s.idle_s, i == 3 ? 1e-3 : 200e-6); /* until a rank that waits sleeps */
+        assert_true(h.wake_s >= 0 && h.wake_s < 1 && s.wake_s == h.wake_s);
         ls_here_rates(&h, &rates);
         assert_done(ls_step_lists_create(&c, row[i].ranks, row[i].ranks, &rates, &l));
         ls_here_time_colls(&h, &c, &l);
@@ -396,6 +441,8 @@ int main(void)
         cmocka_unit_test(a_measured_collective_takes_what_it_took),
         cmocka_unit_test(a_timed_message_is_half_the_senders),
         cmocka_unit_test(ranks_stay_on_cores),
+        cmocka_unit_test(ranks_that_sleep_wake_late),
+        cmocka_unit_test(waking_is_measured),
         cmocka_unit_test(caches_hold_so_much),
         cmocka_unit_test(a_machine_is_measured),
         cmocka_unit_test(collectives_of_this_machine_are_timed),

@@ -89,6 +89,8 @@ ls_status ls_here_make(const ls_train_config *c, int ranks, int local, ls_here *
     out->for_ranks = out->shared ? at_once * ranks / local : 0;
     const bool mapped = ls_level_within(c->comm.transport) == LS_LEVEL_MEMORY;
     out->idle_s = 1e-9 * (mapped ? LS_WAIT_YIELD_NS : LS_WAIT_WIRE_YIELD_NS); /* then ranks that wait sleep */
+    if (local > 1 && ls_wait_wake_measure(&waits, &out->wake_s) < 0) /* processes may be refused */
+        ls_log(LS_LOG_INFO, "a rank that sleeps takes no time to wake: %s", ls_last_error());
     return LS_OK;
 }
 
@@ -162,6 +164,7 @@ void ls_here_options(const ls_here *h, ls_step_sim_opts *o)
     o->waits = h->shared ? &h->waits : NULL;
     o->colls = &h->colls;
     o->idle_s = h->idle_s;
+    o->wake_s = h->wake_s;
 }
 
 void ls_here_text(const ls_here *h, ls_text *out)
@@ -180,6 +183,7 @@ void ls_here_text(const ls_here *h, ls_text *out)
         ls_text_add(out, "; %d ranks share %g core%s: each wait that was not timed takes %.1f us of a core, each such "
                          "message %.1f us",
                     h->local, h->cores, h->cores == 1 ? "" : "s", 1e6 * h->waits.coll_s, 1e6 * h->waits.message_s);
+    if (h->wake_s > 0) ls_text_add(out, "; a rank that has slept in a long wait takes %.0f us to go on", 1e6 * h->wake_s);
 }
 
 /* --- the prediction -------------------------------------------------------------------------------------- */

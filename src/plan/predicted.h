@@ -26,6 +26,7 @@ typedef struct ls_here {
     double cores;         /* of this machine */
     bool shared;          /* ranks have more threads than there are cores */
     double for_ranks, idle_s; /* ls_step_sim_opts.cores and idle_s */
+    double wake_s;        /* and wake_s */
     ls_wait_cost waits;   /* where cores are shared, */
     uint32_t *core;       /* owned: [ranks], on which each rank then stays (ls_here_place); NULL: on all */
     ls_measured_colls colls; /* owned */

@@ -31,7 +31,7 @@ typedef struct builder {
     uint32_t ncosts, cap;
     const ls_des_op **all;
     uint32_t *base, *place, *group, *members, *core;
-    double *pace;
+    double *pace, *wake;
     ls_step_parts *parts; /* [ranks] */
     double *ends, beside_s;
     int stage;     /* at hand, */
@@ -278,10 +278,11 @@ static ls_status put_ranks(builder *b)
     b->members = malloc((2 * axes * ranks + 1) * sizeof *b->members);
     b->pace = malloc(n * sizeof *b->pace);
     b->core = b->o->core ? malloc(n * sizeof *b->core) : NULL;
+    b->wake = b->o->wake_s > 0 ? calloc(n, sizeof *b->wake) : NULL;
     b->parts = calloc(ranks, sizeof *b->parts);
     b->ends = malloc(n * sizeof *b->ends);
     if (!b->all || !b->base || !b->place || !b->group || !b->members || !b->pace || !b->parts || !b->ends ||
-        (b->o->core && !b->core))
+        (b->o->core && !b->core) || (b->o->wake_s > 0 && !b->wake))
         return ls_fail(LS_NO_MEMORY, "%zu ranks", ranks);
     for (uint32_t p = 0; p < n; p++) {
         const int stage = stage_of(b, (int)(p / 2));
@@ -290,6 +291,7 @@ static ls_status put_ranks(builder *b)
         b->place[p] = p / 2;
         b->pace[p] = 1;
         if (b->core) b->core[p] = b->o->core[p / 2];
+        if (b->wake && p % 2 == 0) b->wake[p] = b->o->wake_s; /* what goes on beside is no thread of its own */
         for (size_t a = 0; a < axes; a++) {
             int first, place;
             if (ls_mesh_groups_of(&b->groups[a], (int)(p / 2), &first, &place))
@@ -380,7 +382,8 @@ static ls_status run(builder *b)
             .members = b->members,
         .net = { .topo = b->o->t, .gap = 1, .sharing = LS_DES_FIFO, .failure = b->o->failure,
                  .nfailures = b->o->nfailures },
-        .cores = b->o->cores, .core = b->core, .idle_s = b->o->idle_s, .pace = b->pace,
+        .cores = b->o->cores, .core = b->core, .idle_s = b->o->idle_s, .wake_s = b->wake,
+        .pace = b->pace,
         .jitter = b->o->jitter, .seed = b->o->seed,
         .told = on_span, .arg = b,
     };
@@ -410,6 +413,7 @@ ls_status ls_step_simulate(const ls_step_lists *l, const ls_step_sim_opts *o, ls
     free(b.group);
     free(b.members);
     free(b.pace);
+    free(b.wake);
     free(b.core);
     free(b.parts);
     free(b.ends);

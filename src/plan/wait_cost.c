@@ -1,5 +1,6 @@
-/* wait_cost.c -- two measurements: ranks that do nothing but wait for each other; and a
- * block that is read after others were, and again: the difference is what the second time found near by. */
+/* wait_cost.c -- three measurements: ranks that do nothing but wait for each other; a block that is read after others
+ * were, and again: the difference is what the second time found near by; and a message that comes when its receiver
+ * sleeps, and one that comes before. */
 #include "plan/wait_cost.h"
 
 #include <math.h>
@@ -8,6 +9,7 @@
 
 #include "base/env.h"
 #include "base/median.h"
+#include "base/wait.h"
 #include "group/local_ranks.h"
 #include "lockstep/group.h"
 
@@ -141,6 +143,63 @@ ls_status ls_wait_cost_measure(const ls_wait_ranks *r, ls_wait_cost *out)
     *out = (ls_wait_cost){ 0 };
     if (!r->together) LS_TRY(measure_refill(out));
     return measure_waits(r, out);
+}
+
+/* --- sleep -------------------------------------------------------------------------------------------------- */
+
+enum { WAKES = 15 };
+#define SHORT_NS (LS_WAIT_YIELD_NS / 10)
+#define LONG_NS  (3 * (uint64_t)LS_WAIT_YIELD_NS) /* by then the receiver has seen that it waits for long */
+
+typedef struct sleeper {
+    double cores;
+    uint64_t sent_ns[2][WAKES], came_ns[2][WAKES];
+} sleeper;
+
+static void compute_for(uint64_t ns)
+{
+    const ls_env *env = ls_env_get();
+    const uint64_t until = env->mono_ns() + ns;
+    while (env->mono_ns() < until) continue;
+}
+
+static ls_status send_late(ls_world *w, void *arg)
+{
+    sleeper *s = arg;
+    ls_group *g = ls_world_group(w);
+    ls_local_cpus cpus;
+    ls_local_cpus_here(&cpus);
+    ls_local_place(&cpus, ls_world_rank(w), 2, fmin(2, s->cores), 0);
+    for (int i = 0; i < WAKES; i++)
+        for (int late = 0; late < 2; late++) {
+            float x = 0;
+            const bool sends = ls_world_rank(w) == 0;
+            const ls_p2p op = { .send = sends ? &x : NULL, .recv = sends ? NULL : &x, .count = 1, .dtype = LS_F32, .peer = sends };
+            LS_TRY(ls_barrier(g));
+            if (sends) compute_for(late ? LONG_NS : SHORT_NS);
+            if (sends) s->sent_ns[late][i] = ls_env_get()->mono_ns();
+            LS_TRY(ls_p2p_batch(g, &op, 1));
+            if (!sends) s->came_ns[late][i] = ls_env_get()->mono_ns();
+        }
+    return LS_OK;
+}
+
+ls_status ls_wait_wake_measure(const ls_wait_ranks *r, double *out_s)
+{
+    const ls_world_opts o = { .transport = "shm" };
+    void *shared;
+    double took[2][WAKES];
+    *out_s = 0;
+    LS_TRY(ls_local_alloc(sizeof(sleeper), sizeof(sleeper), &shared));
+    sleeper *s = shared;
+    s->cores = r->cores;
+    const ls_status st = ls_local_run(2, &o, send_late, s, r->threads);
+    for (int late = 0; st == LS_OK && late < 2; late++)
+        for (int i = 0; i < WAKES; i++)
+            took[late][i] = 1e-9 * ((double)s->came_ns[late][i] - (double)s->sent_ns[late][i]);
+    if (st == LS_OK) *out_s = fmax(0, ls_median(took[1], WAKES) - ls_median(took[0], WAKES));
+    ls_local_free(shared, sizeof(sleeper));
+    return st;
 }
 
 double ls_wait_cost_refill_s(const ls_wait_cost *t, double bytes)

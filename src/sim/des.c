@@ -50,6 +50,14 @@ static LS_ALWAYS_INLINE double work_of(sim *x, uint32_t p, ls_des_op a)
     return s * factor_of(x, p);
 }
 
+/* A process that waited for what is there at `ready` goes on then, or if it slept, later. */
+static LS_COLD double woken(const sim *x, uint32_t p, double from, double ready)
+{
+    const ls_des_model *m = x->m;
+    const bool sleeps = m->cores > 0 ? ls_des_cores_sleeps(&x->cores, p, from, ready) : m->idle_s > 0 && ready - from >= m->idle_s;
+    return sleeps ? ready + m->wake_s[p] : ready;
+}
+
 static LS_COLD void tell(const sim *x, uint32_t p, double from, double ready, double until)
 {
     const ls_des_span span = { .process = p, .at = index_of(x, p), .from_s = from, .ready_s = ready, .until_s = until };
@@ -88,8 +96,10 @@ static LS_ALWAYS_INLINE void deliver(sim *x, uint32_t to, uint64_t key, double a
     process *q = &x->p[to];
     if (q->waits == key) {
         q->waits = GOT;
-        if (x->m->told) tell(x, to, q->t, arrives > q->t ? arrives : q->t, arrives > q->t ? arrives : q->t);
-        q->t = arrives > q->t ? arrives : q->t;
+        if (arrives < q->t) arrives = q->t;
+        if (LS_UNLIKELY(x->m->wake_s != NULL)) arrives = woken(x, to, q->t, arrives);
+        if (x->m->told) tell(x, to, q->t, arrives, arrives);
+        q->t = arrives;
         resume(x, to, in_turn);
     } else if (q->key == 0) {
         q->key = key;
@@ -189,6 +199,15 @@ static LS_ALWAYS_INLINE void send(sim *x, uint32_t p, ls_des_op a, bool in_turn)
 
 /* --- meetings ----------------------------------------------------------------------------------------- */
 
+/* A member, when all are there: for s seconds. */
+static LS_ALWAYS_INLINE void go_on(sim *x, uint32_t p, double ready, double s)
+{
+    process *q = &x->p[p];
+    if (LS_UNLIKELY(x->m->wake_s != NULL)) ready = woken(x, p, q->t, ready);
+    if (LS_UNLIKELY(x->m->told != NULL)) tell(x, p, q->t, ready, ready + s);
+    q->t = ready + s;
+}
+
 /* True: all are there, and go on; this process, too. */
 static bool meet(sim *x, uint32_t p, ls_des_op a, bool in_turn)
 {
@@ -212,15 +231,13 @@ static bool meet(sim *x, uint32_t p, ls_des_op a, bool in_turn)
     }
     double s = m->cost[a.cost];
     if (LS_UNLIKELY(m->jitter > 0)) s *= drawn(m, 1ull << 40 | g, here->held);
-    const double ready = here->latest, until = ready + s;
-    if (LS_UNLIKELY(m->told != NULL)) tell(x, p, q->t, ready, until);
+    const double ready = here->latest;
+    go_on(x, p, ready, s);
     for (uint32_t i = here->first; i != LS_DES_NONE; i = x->p[i].next) {
-        if (LS_UNLIKELY(m->told != NULL)) tell(x, i, x->p[i].t, ready, until);
-        x->p[i].t = until;
+        go_on(x, i, ready, s);
         x->p[i].op += 1 << m->log2_stride;
         resume(x, i, in_turn);
     }
-    q->t = until;
     *here = (meeting){ .left = m->members[g], .first = LS_DES_NONE, .held = here->held + 1 };
     return true;
 }
@@ -263,9 +280,10 @@ static LS_ALWAYS_INLINE void run(sim *x, uint32_t p, bool sends, bool in_turn)
                     q->waits = key;
                     return;
                 }
-                if (LS_UNLIKELY(m->told != NULL))
-                    tell(x, p, from, arrives > from ? arrives : from, arrives > from ? arrives : from);
-                q->t = arrives > from ? arrives : from;
+                if (arrives < from) arrives = from;
+                if (LS_UNLIKELY(m->wake_s != NULL)) arrives = woken(x, p, from, arrives);
+                if (LS_UNLIKELY(m->told != NULL)) tell(x, p, from, arrives, arrives);
+                q->t = arrives;
             }
             q->t += work_of(x, p, a);
             break;

@@ -67,8 +67,12 @@ static void sink(ls_des_pool *c, uint32_t i)
     }
 }
 
-static void put(ls_des_pool *c, double t, uint32_t p, double work)
+static void put(const ls_des_cores *all, ls_des_pool *c, double t, uint32_t p, double work)
 {
+    if (c->n == 0 && t - c->idle_since >= all->idle_s) {
+        c->idle_from = c->idle_since;
+        c->idle_until = t;
+    }
     advance(c, t);
     c->job[c->n++] = (ls_des_job){ c->served + work, p };
     rise(c, c->n - 1);
@@ -76,7 +80,15 @@ static void put(ls_des_pool *c, double t, uint32_t p, double work)
 
 void ls_des_cores_begin(ls_des_cores *all, double t, uint32_t p, double work)
 {
-    put(&all->pool[all->of ? all->of[p] : 0], t, p, work);
+    put(all, &all->pool[all->of ? all->of[p] : 0], t, p, work);
+}
+
+bool ls_des_cores_sleeps(const ls_des_cores *all, uint32_t p, double from, double until)
+{
+    if (!all->of || !(all->idle_s > 0)) return false;
+    const ls_des_pool *c = &all->pool[all->of[p]];
+    return (c->n == 0 && until - fmax(from, c->idle_since) >= all->idle_s) ||
+           fmin(until, c->idle_until) - fmax(from, c->idle_from) >= all->idle_s;
 }
 
 static double next_of(const ls_des_pool *c)
@@ -132,7 +144,7 @@ static void go_over(ls_des_cores *all, const move *m, double t)
     const ls_des_job job = c->job[most];
     c->job[most] = c->job[--c->n]; /* the work that ends last is a leaf of the heap: what replaces it can only rise */
     if (most < c->n) rise(c, most);
-    put(m->to, t, job.p, fmax(0, job.ends - c->served));
+    put(all, m->to, t, job.p, fmax(0, job.ends - c->served));
     all->of[job.p] = (uint32_t)(m->to - all->pool);
 }
 

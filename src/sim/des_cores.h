@@ -22,6 +22,7 @@ typedef struct ls_des_pool {
     ls_des_job *job; /* a heap, the one that ends first in front, of equal ones that of the lower process */
     uint32_t n;
     double idle_since; /* when its last work ended, if n is 0 */
+    double idle_from, idle_until; /* the last time that it had nothing to do for so long that who waits sleeps */
 } ls_des_pool;
 
 typedef struct ls_des_cores {
@@ -39,6 +40,9 @@ ls_status ls_des_cores_create(double cores, const uint32_t *of, uint32_t n, doub
 void ls_des_cores_free(ls_des_cores *c);
 /* Process p computes for `work` seconds of a core, from `t` on: not before what ended or began last. */
 void ls_des_cores_begin(ls_des_cores *c, double t, uint32_t p, double work);
+/* Whether process p, which waits from `from` until `until`, sleeps: its core has nothing to do for idle_s of that time.
+ * While others compute there, one that waits hardly gets to look at the clock. False without `of` or idle_s. */
+bool ls_des_cores_sleeps(const ls_des_cores *c, uint32_t p, double from, double until);
 /* When the next work ends or goes over to another core, if none begins before; INFINITY: there is none. */
 double ls_des_cores_next(const ls_des_cores *c);
 /* Does that: the process whose work has ended at *t, or LS_DES_NO_END: one has gone over. */

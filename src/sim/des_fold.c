@@ -267,7 +267,8 @@ ls_status ls_des_fold(const ls_des_model *m, ls_des_folded *out)
 {
     folder f = { .m = m };
     *out = (ls_des_folded){ .model = *m };
-    if (m->net.sharing != LS_DES_FREE || m->net.topo || m->place || m->log2_stride > 0 || m->jitter > 0 || m->n < 1)
+    if (m->net.sharing != LS_DES_FREE || m->net.topo || m->place || m->log2_stride > 0 || m->jitter > 0 || m->wake_s ||
+        m->n < 1)
         return LS_OK;
     const ls_status st = fold(&f, out);
     free(f.list);

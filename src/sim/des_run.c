@@ -17,6 +17,9 @@ static ls_status check(const ls_des_model *m)
     for (uint32_t i = 0; m->pace && i < m->n; i++)
         if (!(m->pace[i] >= 0) || !isfinite(m->pace[i]))
             return ls_fail(LS_INVALID, "process %u takes %g times as long: expected 0 or more", i, m->pace[i]);
+    for (uint32_t i = 0; m->wake_s && i < m->n; i++)
+        if (!(m->wake_s[i] >= 0) || !isfinite(m->wake_s[i]))
+            return ls_fail(LS_INVALID, "process %u takes %g s to wake: expected 0 or more", i, m->wake_s[i]);
     for (uint32_t i = 0; i < m->ngroups; i++)
         if (m->members[i] < 1) return ls_fail(LS_INVALID, "group %u has no members", i);
     if (m->log2_stride < 0 || m->log2_stride > 16)
