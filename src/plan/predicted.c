@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "base/median.h"
 #include "base/team.h"
 #include "base/wait.h"
 #include "coll/cost.h"
@@ -19,7 +18,7 @@
 typedef unsigned long long num; /* for printf */
 
 #define COLLS_LONG_S 3 /* for timing collectives */
-#define ASSIGNMENTS 9 /* of ranks to cores: an odd number, for the median */
+#define ASSIGNMENTS 24 /* of ranks to cores */
 
 /* --- this machine ---------------------------------------------------------------------------------------- */
 
@@ -119,7 +118,7 @@ static void assign(ls_here *h, unsigned round)
 
 ls_status ls_here_place(ls_here *h, const ls_step_lists *l, ls_step_sim_opts *o)
 {
-    double s[ASSIGNMENTS], sorted[ASSIGNMENTS];
+    double s[ASSIGNMENTS], mean = 0;
     o->core = NULL;
     if (!h->shared || h->local < h->ranks || !ls_local_is_even(h->ranks, h->for_ranks)) return LS_OK;
     free(h->core);
@@ -132,13 +131,14 @@ ls_status ls_here_place(ls_here *h, const ls_step_lists *l, ls_step_sim_opts *o)
     for (unsigned i = 0; i < ASSIGNMENTS && st == LS_OK; i++) {
         assign(h, i);
         st = ls_step_simulate(l, &one, r);
-        s[i] = sorted[i] = r->step_s;
+        s[i] = r->step_s;
+        mean += s[i] / ASSIGNMENTS;
     }
     free(r);
     LS_TRY(st);
-    const double median = ls_median(sorted, ASSIGNMENTS);
     unsigned round = 0;
-    while (round < ASSIGNMENTS - 1 && s[round] != median) round++;
+    for (unsigned i = 1; i < ASSIGNMENTS; i++)
+        if (fabs(s[i] - mean) < fabs(s[round] - mean)) round = i;
     assign(h, round);
     o->core = h->core;
     return LS_OK;

@@ -45,9 +45,9 @@ void ls_here_free(ls_here *h);
 /* Times the collectives of a step with all its ranks. If there are several nodes, or if it fails, there are none: they
  * take what links take. */
 void ls_here_time_colls(ls_here *h, const ls_train_config *c, const ls_step_lists *l);
-/* Sets o->core. Where ranks share the cores of one node, a run leaves most of them on the core on which they begin, as
- * long as no core is idle: of several assignments of ranks to cores, h keeps the one whose step takes the median time.
- * Else, and where cores cannot have equally many ranks: NULL. */
+/* Sets o->core. Where ranks share the cores of one node, they stay for many steps on the core on which they are, as long
+ * as no core is idle; then the kernel moves some. Of many assignments of ranks to cores, h keeps the one whose step is
+ * nearest to the mean of all. Else, and where cores cannot have equally many ranks: NULL. */
 ls_status ls_here_place(ls_here *h, const ls_step_lists *l, ls_step_sim_opts *o);
 /* What a simulation takes from it: the links, the cores that ranks share, and what waiting costs then. */
 void ls_here_options(const ls_here *h, ls_step_sim_opts *o);
