@@ -56,6 +56,15 @@ a, b = (json.load(open(f)) for f in (\"a.json\", \"b.json\"))
 assert all(x[\"seconds\"] <= y[\"seconds\"] for x, y in zip(a[\"collectives\"], b[\"collectives\"])) and a[\"step_s\"] <= b[\"step_s\"]'"
 claim 'the parts of each stage sum to the step' holds 'all(near(parts(s), j["step_s"]) for s in j["stages"]) and len(j["stages"]) == 2' --parallel.pp 2 --parallel.tp 2
 claim 'FSDP gathers and scatters' holds '{"all_gather", "reduce_scatter"} <= {c["coll"] for c in j["collectives"]}' --zero.stage 3 --zero.copy rank
+shared() { # topology, condition on the all_gathers of weights
+    LOCKSTEP_CPUS=2 "$lockstep" sim llama.yaml -t "$1" -n 2 --json --tflops 1 --zero.stage 3 >sim.json 2>err || { cat err; return 1; }
+    python3 -c "
+import json
+big = [c for c in json.load(open('sim.json'))['collectives'] if c['coll'] == 'all_gather' and c['bytes'] > 4096]
+assert $2, big"
+}
+claim 'devices of a cluster gather weights' shared flat.yaml 'len(big) > 0'
+claim 'ranks of this machine read one copy of them' shared local 'len(big) == 0'
 claim 'sums of buckets hide behind the backward' holds 'j["exposed_s"] < j["beside_s"]' --tflops 0.01 --ddp.bucket_cap 100K
 claim 'the last ones are waited for' holds 'j["stages"][0]["beside_s"] > 0 and near(j["exposed_s"], sum(j["stages"][0][k] for k in ("collectives_s", "beside_s")))'
 claim 'without overlap nothing does' holds 'j["beside_s"] == 0' --tflops 0.01 --ddp.bucket_cap 100K --ddp.overlap false

@@ -434,6 +434,32 @@ static void a_prediction_takes_of_this_machine_what_its_operations_lack(void **s
     }
 }
 
+/* Of nodes with two ranks each: a set of all eight ranks gathers weights between nodes; two sets of four would do so along
+ * two of eight ranks, which is no part of an axis that can be simulated. */
+static void ranks_of_a_prediction_share_their_node(void **state)
+{
+    (void)state;
+    static const struct { const char *hsdp; int local, got; } row[] = { { "1", 8, 8 }, { "1", 2, 2 }, { "2", 8, 8 }, { "2", 4, 4 }, { "2", 2, 1 } };
+    const ls_step_rates rates = { .flops_per_s = 1 };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        ls_train_config c;
+        ls_opts *o;
+        ls_step_lists l;
+        const ls_here h = { .ranks = 8, .local = row[i].local };
+        assert_done(ls_opts_create(ls_train_opts, ls_train_nopts, &c, &o));
+        set(o, "model.name", "mlp");
+        set(o, "model.dims", "[64, 32, 10]");
+        set(o, "data.name", "synthetic");
+        set(o, "train.global_batch", "8");
+        set(o, "zero.stage", "3");
+        set(o, "zero.hsdp", row[i].hsdp);
+        assert_done(ls_here_lists(&h, &c, &rates, &l));
+        if (l.local != row[i].got) fail_msg("row %zu: %d ranks of a node share it, expected %d", i, l.local, row[i].got);
+        ls_step_lists_free(&l);
+        ls_opts_destroy(o);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -448,6 +474,7 @@ int main(void)
         cmocka_unit_test(a_machine_is_measured),
         cmocka_unit_test(collectives_of_this_machine_are_timed),
         cmocka_unit_test(ranks_are_where_a_step_takes_the_mean),
+        cmocka_unit_test(ranks_of_a_prediction_share_their_node),
         cmocka_unit_test(a_prediction_takes_of_this_machine_what_its_operations_lack),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

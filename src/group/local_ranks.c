@@ -14,6 +14,8 @@
 #define POLL_NS  20000000u     /* between two polls of processes */
 #define AFTER_NS 5000000000u   /* for which those that are left may go on when the job has failed */
 #define MOST_NS  120000000000u /* for which processes may run */
+#define MOMENT_NS 20000000u    /* longer than a slice of time, in which a core that is shared does nothing else */
+#define MOMENTS  100
 
 typedef struct local_rank {
     ls_thread_host *host;
@@ -148,6 +150,42 @@ void ls_local_place(const ls_local_cpus *c, int rank, int ranks, double cores, u
     for (int cpu = 0; cpu < 64 * LS_LOCAL_MASK_WORDS; cpu++)
         if ((c->mask[cpu / 64] >> cpu % 64 & 1u) && nth-- == 0) one[cpu / 64] = 1ull << cpu % 64;
     (void)ls_env_get()->bind_cpus(one, LS_LOCAL_MASK_WORDS);
+}
+
+void ls_local_stay_apart(int rank, int ranks, double all)
+{
+    const ls_env *env = ls_env_get();
+    const int cores = (int)all, each = cores / ranks;
+    uint64_t mask[LS_LOCAL_MASK_WORDS];
+    if (each < 1) return;
+    const int n = env->cpu_mask(mask, LS_LOCAL_MASK_WORDS);
+    if (n > 0 && n < cores) {
+        int first = 0;
+        while (!(mask[first / 64] >> first % 64 & 1u)) first++;
+        for (int cpu = first; cpu < first + cores && cpu < 64 * LS_LOCAL_MASK_WORDS; cpu++)
+            mask[cpu / 64] |= 1ull << cpu % 64;
+        (void)env->bind_cpus(mask, LS_LOCAL_MASK_WORDS);
+    }
+    (void)ls_cores_stay_on(rank * each, each);
+}
+
+/* Whether this thread's core does nothing else for a moment. */
+static bool is_alone(void)
+{
+    const ls_env *env = ls_env_get();
+    const uint64_t from = env->mono_ns(), cpu = env->thread_cpu_ns();
+    while (env->mono_ns() - from < MOMENT_NS) continue;
+    return (double)(env->thread_cpu_ns() - cpu) > 0.9 * MOMENT_NS;
+}
+
+ls_status ls_local_await_cores(ls_world *w, int ranks, double cores)
+{
+    int32_t alone = cores < ranks;
+    for (int i = 0; i < MOMENTS && !alone; i++) {
+        const int32_t mine = is_alone();
+        LS_TRY(ls_all_reduce(ls_world_group(w), &mine, &alone, 1, LS_I32, LS_MIN));
+    }
+    return LS_OK;
 }
 
 static ls_status start_processes(local_rank *t, int size, int *started)

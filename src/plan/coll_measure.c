@@ -10,7 +10,6 @@
 #include "coll/cost.h"
 #include "group/local_ranks.h"
 #include "lockstep/group.h"
-#include "net/world.h"
 #include "plan/step_price.h"
 #include "train/trainer.h"
 
@@ -27,8 +26,6 @@ enum { NO_CALL, CALL };
                       * take as long here as in runs (docs/planner.md) */
 #define LINE       64
 #define MOST_GAP   1e-4 /* seconds between two calls */
-#define MOMENT_NS  20000000u /* longer than a slice of time, in which a core that is shared does nothing else */
-#define MOMENTS    100
 #define MOST_RANKS 64  /* of one process */
 
 /* What rank 0 says; ranks share it. */
@@ -258,45 +255,6 @@ static void calibrate(caller *k)
 
 /* --- all of them ------------------------------------------------------------------------------------------------ */
 
-/* Whether this thread's core does nothing else for a moment. */
-static bool is_alone(void)
-{
-    const ls_env *env = ls_env_get();
-    const uint64_t from = env->mono_ns(), cpu = env->thread_cpu_ns();
-    while (env->mono_ns() - from < MOMENT_NS) continue;
-    return (double)(env->thread_cpu_ns() - cpu) > 0.9 * MOMENT_NS;
-}
-
-/* The other processes of the job were busy until now (ls_predict_beside). */
-static ls_status await_cores(const job *j, ls_world *w)
-{
-    int32_t alone = j->cores < j->l->ranks;
-    for (int i = 0; i < MOMENTS && !alone; i++) {
-        const int32_t mine = is_alone();
-        LS_TRY(ls_all_reduce(ls_world_group(w), &mine, &alone, 1, LS_I32, LS_MIN));
-    }
-    return LS_OK;
-}
-
-/* On cores of its own, where there are as many. A launcher has bound this process to those of rank 0, and the other
- * ranks have those that follow. If it fails, being unbound is only slower. */
-static void stay_apart(const job *j, int rank)
-{
-    const ls_env *env = ls_env_get();
-    const int cores = (int)j->cores, each = cores / j->l->ranks;
-    uint64_t mask[LS_LOCAL_MASK_WORDS];
-    if (each < 1) return;
-    const int n = env->cpu_mask(mask, LS_LOCAL_MASK_WORDS);
-    if (n > 0 && n < cores) {
-        int first = 0;
-        while (!(mask[first / 64] >> first % 64 & 1u)) first++;
-        for (int cpu = first; cpu < first + cores && cpu < 64 * LS_LOCAL_MASK_WORDS; cpu++)
-            mask[cpu / 64] |= 1ull << cpu % 64;
-        (void)env->bind_cpus(mask, LS_LOCAL_MASK_WORDS);
-    }
-    (void)ls_cores_stay_on(rank * each, each);
-}
-
 /* The groups of each collective; those of the same axes are the same. */
 static ls_status split_all(caller *k)
 {
@@ -394,7 +352,7 @@ static ls_status time_rank(ls_world *w, void *arg)
 {
     job *j = arg;
     void *in, *out;
-    stay_apart(j, ls_world_rank(w));
+    ls_local_stay_apart(ls_world_rank(w), j->l->ranks, j->cores);
     LS_TRY(ls_alloc(w, j->most, LS_MEM_COMM, &in));
     LS_TRY(ls_alloc(w, j->most, LS_MEM_COMM, &out));
     caller k = { .j = j, .w = w, .in = in, .out = out };
@@ -404,7 +362,7 @@ static ls_status time_rank(ls_world *w, void *arg)
     if (st == LS_OK) {
         ls_local_cpus_here(&k.cpus);
         calibrate(&k);
-        st = await_cores(j, w);
+        st = ls_local_await_cores(w, j->l->ranks, j->cores);
     }
     if (st == LS_OK) st = split_all(&k);
     if (st == LS_OK) st = time_all(&k);

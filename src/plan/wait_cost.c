@@ -152,6 +152,7 @@ enum { WAKES = 15 };
 #define LONG_NS  (3 * (uint64_t)LS_WAIT_YIELD_NS) /* by then the receiver has seen that it waits for long */
 
 typedef struct sleeper {
+    int ranks; /* of the job */
     double cores;
     uint64_t sent_ns[2][WAKES], came_ns[2][WAKES];
 } sleeper;
@@ -167,9 +168,8 @@ static ls_status send_late(ls_world *w, void *arg)
 {
     sleeper *s = arg;
     ls_group *g = ls_world_group(w);
-    ls_local_cpus cpus;
-    ls_local_cpus_here(&cpus);
-    ls_local_place(&cpus, ls_world_rank(w), 2, fmin(2, s->cores), 0);
+    ls_local_stay_apart(ls_world_rank(w), 2, s->cores);
+    LS_TRY(ls_local_await_cores(w, s->ranks, s->cores));
     for (int i = 0; i < WAKES; i++)
         for (int late = 0; late < 2; late++) {
             float x = 0;
@@ -192,6 +192,7 @@ ls_status ls_wait_wake_measure(const ls_wait_ranks *r, double *out_s)
     *out_s = 0;
     LS_TRY(ls_local_alloc(sizeof(sleeper), sizeof(sleeper), &shared));
     sleeper *s = shared;
+    s->ranks = r->ranks;
     s->cores = r->cores;
     const ls_status st = ls_local_run(2, &o, send_late, s, r->threads);
     for (int late = 0; st == LS_OK && late < 2; late++)
