@@ -65,6 +65,10 @@ assert $2, big"
 }
 claim 'devices of a cluster gather weights' shared flat.yaml 'len(big) > 0'
 claim 'ranks of this machine read one copy of them' shared local 'len(big) == 0'
+claim 'nor does a prediction of this machine gather them' bash -c "
+'$lockstep' sim llama.yaml -n 2 --json --zero.stage 3 >sim.json 2>err && python3 -c '
+import json
+assert not [c for c in json.load(open(\"sim.json\"))[\"collectives\"] if c[\"coll\"] == \"all_gather\" and c[\"bytes\"] > 4096]'"
 claim 'sums of buckets hide behind the backward' holds 'j["exposed_s"] < j["beside_s"]' --tflops 0.01 --ddp.bucket_cap 100K
 claim 'the last ones are waited for' holds 'j["stages"][0]["beside_s"] > 0 and near(j["exposed_s"], sum(j["stages"][0][k] for k in ("collectives_s", "beside_s")))'
 claim 'without overlap nothing does' holds 'j["beside_s"] == 0' --tflops 0.01 --ddp.bucket_cap 100K --ddp.overlap false

@@ -391,7 +391,7 @@ static void who_sleeps_in_a_wait_goes_on_later(void **state)
     const uint32_t group[] = { 0, 0 }, members[] = { 2 };
     const struct { const ls_des_op *a, *b; double idle_s; const double *wake_s; double end; } row[] = {
         { sends, gets, 2, wake, 5.5 + 8 + 1 }, { sends, gets, 5.5, wake, 5.5 + 8 + 1 }, { sends, gets, 5.6, wake, 6.5 },
-        { sends, gets, 0, wake, 6.5 },         { sends, gets, 2, NULL, 6.5 },           { sends, gets, 2, never, 6.5 },
+        { sends, gets, 0, NULL, 6.5 },         { sends, gets, 2, NULL, 6.5 },           { sends, gets, 2, never, 6.5 },
         { sends, later, 2, wake, 6.5 }, /* it waits for 1.5 alone */
         { sends, later, 1.2, wake, 5.5 + 8 + 1 }, { comes, waits, 2, wake, 4 + 8 + 1 }, { comes, waits, 4.1, wake, 5 },
     };
@@ -408,8 +408,9 @@ static void who_sleeps_in_a_wait_goes_on_later(void **state)
     const ls_des_op *const all[] = { sends, gets };
     ls_des_model m = model_of(2, all, flat);
     ls_des_result r = { 0 };
-    for (int i = 0; i < 2; i++) {
-        m.wake_s = bad[i];
+    for (int i = 0; i < 3; i++) {
+        m.wake_s = i < 2 ? bad[i] : wake;
+        m.idle_s = i < 2 ? 2 : 0;
         assert_int_equal(ls_des_run(&m, &r), LS_INVALID);
     }
 }
@@ -446,6 +447,27 @@ static void nobody_sleeps_on_a_core_that_computes(void **state)
         m.cost = cost, m.ncosts = COUNT(cost), m.cores = 2, m.core = row[i].core, m.idle_s = 2, m.wake_s = wake;
         run(&m);
         if (fabs(ends[1] - row[i].end) > 1e-9) fail_msg("row %zu: %g, expected %g", i, ends[1], row[i].end);
+    }
+}
+
+/* Processes 2 and 3 begin on core 0; core 1, on which process 1 waits, takes one of them when it has been idle for so long
+ * that process 1 sleeps, to the last bit of that moment. */
+static void who_waits_on_a_core_that_takes_over_sleeps(void **state)
+{
+    (void)state;
+    static const uint32_t core[] = { 0, 1, 0, 0 };
+    const ls_des_op sends[] = { WORK(1), SEND(1, 0, 0), END }, busy[] = { WORK(2), END };
+    const ls_des_op gets[] = { WORK(3), RECV(0, 0, 0), END };
+    const ls_des_op *const all[] = { sends, gets, busy, busy };
+    const double wake[] = { 0, 8, 0, 0 };
+    uint64_t at = 0;
+    for (int i = 0; i < 200; i++) {
+        const double cost[] = { 0, 1, 1, .01 + .3 * uniform(&at) };
+        ls_des_model m = model_of(4, all, shared(LS_DES_FIFO));
+        m.net.latency_s = 0;
+        m.cost = cost, m.ncosts = COUNT(cost), m.cores = 2, m.core = core, m.idle_s = 2e-4, m.wake_s = wake;
+        run(&m);
+        if (!(ends[1] > 8)) fail_msg("idle since %.17g: process 1 ends at %g", cost[3], ends[1]);
     }
 }
 
@@ -871,6 +893,7 @@ int main(void)
         cmocka_unit_test(an_idle_core_takes_over_a_process),
         cmocka_unit_test(who_sleeps_in_a_wait_goes_on_later),
         cmocka_unit_test(nobody_sleeps_on_a_core_that_computes),
+        cmocka_unit_test(who_waits_on_a_core_that_takes_over_sleeps),
         cmocka_unit_test(any_work_on_idle_cores_ends_when_small_steps_say),
         cmocka_unit_test(any_work_on_shared_cores_ends_when_small_steps_say),
         cmocka_unit_test(links_of_a_topology_carry_what_they_can),

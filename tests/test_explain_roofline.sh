@@ -76,6 +76,13 @@ roofline mlp.yaml -n 2 -t slow.yaml --train.micro_batch 64
 claim 'micro-batches: the same FLOPs' is "phase['forward']['flops'] == 256 * (2 * A * B + 2 * B * C + B) + 4 * (64 * 16 * 15) and op['linear 1024x2048', 'forward']['calls'] == 4"
 claim 'micro-batches: gradients are sent once' is "near(phase['backward']['sent'], 4 * P, 1e-4)"
 
+# --- weights of ZeRO-3: two ranks of this machine read one copy, those of a cluster gather the new ones after the update
+roofline mlp.yaml -n 2 -t fast.yaml --zero.stage 3
+claim 'devices of a cluster gather weights' is "phase['update']['sent'] > 4 * P / 4"
+LOCKSTEP_CPUS=2 roofline mlp.yaml -n 2 -t local --tflops 1 --zero.stage 3
+claim 'ranks of this machine share them' is "phase['update']['sent'] < 1000 and phase['backward']['sent'] > 4 * P / 4"
+claim 'and so they do with products twice as fast' is "near(j['step_if_twice_as_fast_s']['compute'], j['step_s'] - j['part_s']['compute'] / 2, .01)"
+
 # --- jobs that are built to be each kind; the verdict is also what helps most if it is twice as fast
 verdict() { # what, arguments...
     local what=$1

@@ -372,6 +372,25 @@ static void ranks_of_a_node_share_memory_in_a_list(void **state)
     }
 }
 
+/* As a run refuses them. */
+static void lists_of_what_no_run_has_are_refused(void **state)
+{
+    (void)state;
+    static const struct { const char *transport; int ranks, local; ls_status st; } row[] = {
+        { "tcp", RANKS, RANKS, LS_UNSUPPORTED }, { "", RANKS, 3, LS_INVALID }, { "", RANKS, 0, LS_INVALID }, { "", 512, 512, LS_UNSUPPORTED },
+    };
+    for (size_t i = 0; i < COUNT(row); i++) {
+        const ls_step_rates rates = { .flops_per_s = 1e9 };
+        ls_step_lists l;
+        configure(5);
+        set("comm.transport", row[i].transport);
+        set("train.global_batch", "512");
+        assert_int_equal(ls_train_config_resolve(o, &c), LS_OK);
+        if (ls_step_lists_create(&c, row[i].ranks, row[i].local, &rates, &l) != row[i].st) fail_msg("row %zu: %s", i, ls_last_error());
+        ls_opts_destroy(o);
+    }
+}
+
 static bool has_values(const float *v, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -384,9 +403,10 @@ static void every_mirror_has_initial_weights(void **state)
 {
     (void)state;
     const size_t zero[] = { 5, 6, 7 };
-    for (size_t i = 0; i < 2 * COUNT(zero); i++) {
-        configure(zero[i / 2]);
-        if (i % 2) set("zero.hsdp", "2");
+    for (size_t i = 0; i < 3 * COUNT(zero); i++) {
+        configure(zero[i / 3]);
+        if (i % 3 == 1) set("zero.hsdp", "2");
+        if (i % 3 == 2) set("train.dtype", "bf16");
         assert_int_equal(ls_train_config_resolve(o, &c), LS_OK);
         for (int r = 0; r < RANKS; r++) {
             const ls_memory_plan none = { 0 };
@@ -400,9 +420,14 @@ static void every_mirror_has_initial_weights(void **state)
                 const ls_param *p = &ps->item[k];
                 if (!strstr(p->name, ".weight") || p->t.ndim < 2) continue;
                 const bool all = p->t.data ? has_values(p->t.data, (size_t)ls_tensor_count(&p->t)) : true;
+                const uint16_t *bits = p->bf16;
+                const size_t count = (size_t)ls_tensor_count(&p->t);
+                size_t zeros = 0;
+                while (bits && zeros < count && bits[zeros] == 0) zeros++;
+                if (bits && zeros == count) fail_msg("layout %zu, variant %d, rank %d: %s has no values in bf16", zero[i / 3], (int)(i % 3), r, p->name);
                 const bool own = p->master && p->own.count > 0 ? has_values(p->master, p->own.count) : true;
-                if (!all || !own) fail_msg("layout %zu, hsdp %d, rank %d: %s has no values", zero[i / 2], (int)(i % 2), r, p->name);
-                weights += p->t.data || p->master;
+                if (!all || !own) fail_msg("layout %zu, variant %d, rank %d: %s has no values", zero[i / 3], (int)(i % 3), r, p->name);
+                weights += p->t.data || p->master || p->bf16;
             }
             assert_true(weights > 4);
             ls_trainer_destroy(t);
@@ -495,6 +520,7 @@ int main(void)
         cmocka_unit_test(a_mirror_computes_what_a_real_rank_does),
         cmocka_unit_test(vectors_of_a_step_lie_as_in_the_run),
         cmocka_unit_test(ranks_of_a_node_share_memory_in_a_list),
+        cmocka_unit_test(lists_of_what_no_run_has_are_refused),
         cmocka_unit_test(every_mirror_has_initial_weights),
         cmocka_unit_test(stages_have_the_operations_of_their_ranks),
         cmocka_unit_test(a_mirror_learns_from_gradients_that_are_right),

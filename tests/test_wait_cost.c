@@ -33,7 +33,7 @@ static const ls_wait_cost costs = { .coll_s = 1e-3, .message_s = 5e-4,
 
 static const uint32_t *kept_core; /* of step_on, */
 static double idle_s;             /* and after how long an idle one takes over a rank; 0: never */
-static double wake_s;             /* that a rank takes to go on which has slept */
+static double wake_s;             /* and how much later a rank goes on that sleeps */
 
 /* Four ranks: on two cores, what all compute takes twice as long; 0: each has its own. */
 static double step_on(double cores, ls_step_item *item, int n, const ls_wait_cost *waits,
@@ -217,6 +217,12 @@ static void waking_is_measured(void **state)
 {
     (void)state;
     const ls_wait_ranks r = { .ranks = 8, .cores = 2, .threads = true };
+    const ls_wait_ranks processes = { .ranks = 2, .cores = 2 }, one = { .ranks = 2, .cores = 1 };
+    double s = -1;
+    assert_done(ls_wait_wake_measure(&one, &s));
+    assert_true(s == 0);
+    assert_done(ls_wait_wake_measure(&processes, &s));
+    assert_true(s >= 0 && s < 2e-2);
     ls_env env = *ls_env_get();
     nap = env.wait;
     env.wait = long_nap;
@@ -416,6 +422,9 @@ static void a_prediction_takes_of_this_machine_what_its_operations_lack(void **s
         ls_here_options(&h, &s);
         near(s.idle_s, i == 3 ? 1e-3 : 200e-6); /* until a rank that waits sleeps */
         assert_true(h.wake_s >= 0 && h.wake_s < 1 && s.wake_s == h.wake_s);
+        h.wake_s = 3;
+        ls_here_options(&h, &s);
+        near(s.wake_s, 3);
         ls_here_rates(&h, &rates);
         assert_done(ls_step_lists_create(&c, row[i].ranks, row[i].ranks, &rates, &l));
         ls_here_time_colls(&h, &c, &l);

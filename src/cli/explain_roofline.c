@@ -65,7 +65,7 @@ static ls_status cluster_peaks(const ls_explain_asked *a, const ls_topo *t, ls_s
 static ls_status explain(const ls_explain_asked *a, const ls_topo *t, const ls_step_rates *rates, const char *from,
                          ls_text *out)
 {
-    const bool local = strcmp(a->o.topology, "local") == 0;
+    const bool local = ls_cli_is_local(a->o.topology);
     ls_step_lists l = { 0 };
     ls_roofline r;
     ls_roofline_measured m = { .step_s = a->s.folder ? a->k.seconds : 0, .exposed_s = a->k.exposed_s,
@@ -95,7 +95,7 @@ ls_status ls_explain_roofline(const ls_explain_asked *a, ls_text *out)
     ls_topo t;
     char from[PEAKS_TEXT] = "";
     ls_step_rates rates = { .flops_per_s = 1e12 * a->o.tflops, .memory_bytes_per_s = 1e9 * a->o.memory_rate };
-    const bool local = strcmp(a->o.topology, "local") == 0;
+    const bool local = ls_cli_is_local(a->o.topology);
     if (local) LS_TRY(check_nodes(a));
     LS_TRY(ls_cli_cluster(a->o.topology, 0, &t));
     LS_TRY(local ? local_peaks(a, &t, &rates, from, sizeof from)

@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/team.h"
+#include "cli/planned.h"
 #include "lockstep/opts.h"
 #include "plan/plan_recipe.h"
 #include "plan/plan_report.h"
@@ -22,7 +23,7 @@ static bool asks_for_a_cluster(const ls_plan_request *a)
 static ls_status cluster(const ls_plan_request *a, ls_topo *t, int64_t *world)
 {
     const bool preset = !strchr(a->topology, '/') && !strchr(a->topology, '.');
-    if (strcmp(a->topology, "local") == 0)
+    if (ls_cli_is_local(a->topology))
         return ls_fail(LS_UNSUPPORTED, "--topology local: there are no constants of this machine's devices: expected a "
                        "preset or a file; `lockstep sim` and `lockstep train --predict` predict steps on this machine");
     LS_TRY(ls_topo_load(a->topology, t));

@@ -29,17 +29,19 @@ ls_status ls_cli_refuse_train_flags(const ls_opts *opts, size_t nown)
     return LS_OK;
 }
 
+bool ls_cli_is_local(const char *name) { return strcmp(name, "local") == 0; }
+
 ls_status ls_cli_cluster(const char *name, int64_t units, ls_topo *out)
 {
     if (!name || !*name) return ls_fail(LS_USAGE, "which cluster? --topology names a preset, a file or local");
-    LS_TRY(strcmp(name, "local") == 0 ? ls_topo_here(out) : ls_topo_load(name, out));
+    LS_TRY(ls_cli_is_local(name) ? ls_topo_here(out) : ls_topo_load(name, out));
     return units > 0 ? ls_topo_resize(out, units) : LS_OK;
 }
 
 ls_status ls_cli_cluster_for(const char *name, int64_t units, int64_t ranks, ls_topo *out)
 {
     LS_TRY(ls_cli_cluster(name, units, out));
-    const bool preset = !strchr(name, '/') && !strchr(name, '.') && strcmp(name, "local") != 0;
+    const bool preset = !strchr(name, '/') && !strchr(name, '.') && !ls_cli_is_local(name);
     const int64_t each = ls_topo_devices(out) / out->level[out->nlevels - 1].count;
     if (!preset || units > 0 || ranks <= ls_topo_devices(out)) return LS_OK;
     return ls_topo_resize(out, (ranks + each - 1) / each);

@@ -11,6 +11,8 @@
 ls_opt *ls_cli_with_train_opts(const ls_opt *own, size_t nown);
 /* Keys of a configuration have a dot. LS_USAGE: another option of `lockstep train` is set, which would do nothing. */
 ls_status ls_cli_refuse_train_flags(const ls_opts *opts, size_t nown);
+/* Whether the name of a topology is "local": this machine, whose ranks share memory. */
+bool ls_cli_is_local(const char *name);
 /* A preset, a file, or "local". units: so many of its highest level; 0: as it is. LS_USAGE: no name; the failures of
  * ls_topo_load and ls_topo_resize. */
 ls_status ls_cli_cluster(const char *name, int64_t units, ls_topo *out);

@@ -17,13 +17,15 @@ typedef struct first_values {
     bool one_copy;
 } first_values;
 
-/* A mirror gets no values from rank 0: without weights its products are denormal numbers, which take a processor much
- * longer. */
-static bool writes(const first_values *f)
+/* A mirror computes, and no other rank sends it values. If they stayed zero, the first updates would make them tiny, and
+ * products of tiny numbers are denormal, with which processors compute several times more slowly. */
+static bool is_mirror(const first_values *f)
 {
     const ls_world *w = ls_group_world(f->g);
-    return ls_group_rank(f->g) == 0 || (ls_world_is_alone(w) && !ls_world_is_dry(w));
+    return ls_world_is_alone(w) && !ls_world_is_dry(w);
 }
+
+static bool writes(const first_values *f) { return ls_group_rank(f->g) == 0 || is_mirror(f); }
 
 static ls_status open_one(ls_sink *s, ls_param *p, float **out)
 {
@@ -36,7 +38,7 @@ static ls_status open_one(ls_sink *s, ls_param *p, float **out)
 static void keep(const first_values *f, ls_param *p)
 {
     p->t.data = f->room;
-    if (!f->one_copy || f->leads) ls_param_round(p);
+    if (!f->one_copy || f->leads || is_mirror(f)) ls_param_round(p);
     p->t.data = NULL;
     memcpy(p->master, f->room + p->own.first, p->own.count * sizeof(float));
 }

@@ -18,7 +18,7 @@
 typedef unsigned long long num; /* for printf */
 
 #define COLLS_LONG_S 3 /* for timing collectives */
-#define ASSIGNMENTS 24 /* of ranks to cores */
+#define ASSIGNMENTS 24 /* of ranks to cores: their mean is within some percent of that of all */
 
 /* --- this machine ---------------------------------------------------------------------------------------- */
 
@@ -89,7 +89,7 @@ ls_status ls_here_make(const ls_train_config *c, int ranks, int local, ls_here *
     const bool mapped = ls_level_within(c->comm.transport) == LS_LEVEL_MEMORY;
     out->idle_s = 1e-9 * (mapped ? LS_WAIT_YIELD_NS : LS_WAIT_WIRE_YIELD_NS); /* then ranks that wait sleep */
     if (local > 1 && ls_wait_wake_measure(&waits, &out->wake_s) < 0) /* processes may be refused */
-        ls_log(LS_LOG_INFO, "a rank that sleeps takes no time to wake: %s", ls_last_error());
+        ls_log(LS_LOG_INFO, "the time to wake from a long wait was not measured, and is taken as 0: %s", ls_last_error());
     return LS_OK;
 }
 
@@ -183,7 +183,8 @@ void ls_here_text(const ls_here *h, ls_text *out)
         ls_text_add(out, "; %d ranks share %g core%s: each wait that was not timed takes %.1f us of a core, each such "
                          "message %.1f us",
                     h->local, h->cores, h->cores == 1 ? "" : "s", 1e6 * h->waits.coll_s, 1e6 * h->waits.message_s);
-    if (h->wake_s > 0) ls_text_add(out, "; a rank that has slept in a long wait takes %.0f us to go on", 1e6 * h->wake_s);
+    if (h->wake_s > 0 && (h->core || !h->shared)) /* without cores of their own nobody is known to sleep (des_cores.h) */
+        ls_text_add(out, "; a rank that sleeps in a long wait goes on %.0f us later", 1e6 * h->wake_s);
 }
 
 /* --- the prediction -------------------------------------------------------------------------------------- */

@@ -161,7 +161,7 @@ ls_status ls_roofline_of(const ls_step_lists *l, const ls_step_rates *rates, con
 
 /* --- what would help ----------------------------------------------------------------------------------------- */
 
-/* Of `like`, with other rates. */
+/* As in `like`, but with these rates. */
 static ls_status step_of(const ls_train_config *c, const ls_roofline *like, const ls_step_rates *rates, double *out)
 {
     ls_step_lists l = { 0 };

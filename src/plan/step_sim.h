@@ -29,7 +29,7 @@ typedef struct ls_step_sim_opts {
     double cores;         /* that all ranks share (sim/des.h); 0: a device per rank */
     const uint32_t *core; /* [ranks]: each rank stays on this one of a whole number of `cores`; NULL: they share all */
     double idle_s;        /* and a core with nothing to do for so long takes one over (sim/des.h); 0: never */
-    double wake_s;        /* what a rank takes to go on after a wait of at least idle_s in which it slept (sim/des.h) */
+    double wake_s;        /* with idle_s: how much later a rank goes on that sleeps in a wait (sim/des.h) */
     const ls_wait_cost *waits; /* of ranks that share cores; NULL: waiting costs nothing else */
     const ls_measured_colls *colls; /* what collectives take, where they were measured; NULL: all by their messages */
     double jitter;

@@ -147,6 +147,10 @@ ls_status ls_step_dry_begin(const ls_train_config *c, int ranks, int local, bool
 {
     *out = (ls_step_dry){ .ranks = ranks, .local = local };
     ls_train_config *mine = &out->c;
+    if (local < 1 || ranks % local != 0)
+        return ls_fail(LS_INVALID, "%d ranks with %d on a node: expected equally many on each node", ranks, local);
+    if (local > LS_HOST_MOST_RANKS)
+        return ls_fail(LS_UNSUPPORTED, "%d ranks on a node: at most %d share its memory", local, LS_HOST_MOST_RANKS);
     (void)ls_train_dry_settle(c, mine);
     if (c->parallel.pp > LS_STEP_STAGES)
         return ls_fail(LS_UNSUPPORTED, "parallel.pp is %lld: at most %d stages can be placed",
@@ -169,7 +173,7 @@ ls_status ls_step_dry_begin(const ls_train_config *c, int ranks, int local, bool
 }
 
 /* The algorithm does not matter, and is named so that none is searched for: those of few steps, whose schedules are
- * there soon. */
+ * there soon. Nor does the transport where each rank has a node: one that is for a single node would be refused. */
 ls_status ls_step_dry_open(const ls_step_dry *s, int stage, ls_train_dry *d)
 {
     ls_world_opts o = ls_train_dry_opts(&s->c);

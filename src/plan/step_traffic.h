@@ -79,8 +79,9 @@ typedef struct ls_step_dry {
 
 #define LS_STEP_SETTLED LS_TRAIN_DRY_SETTLED
 
-/* The failures of ls_step_traffic_of. local: so many ranks follow one another on a node, and share its memory as
- * comm.transport has it; 1: each rank is on a node of its own, so that no collective is left out. in_order: ranks are
+/* The failures of ls_step_traffic_of. local: so many ranks follow one another on each node, and share its memory if
+ * comm.transport does (LS_INVALID: not equally many; LS_UNSUPPORTED: more than LS_HOST_MOST_RANKS); 1: each rank is on
+ * a node of its own, so that no collective is left out. in_order: ranks are
  * where parallel.order has them, which with parallel.placement auto the caller has chosen; else where they usually
  * are. To be ended also after a failure. */
 ls_status ls_step_dry_begin(const ls_train_config *c, int ranks, int local, bool in_order, ls_step_dry *out);

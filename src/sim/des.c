@@ -50,11 +50,11 @@ static LS_ALWAYS_INLINE double work_of(sim *x, uint32_t p, ls_des_op a)
     return s * factor_of(x, p);
 }
 
-/* A process that waited for what is there at `ready` goes on then, or if it slept, later. */
+/* When a process goes on that waits for something from `from` until `ready`: then, or wake_s later if it sleeps. */
 static LS_COLD double woken(const sim *x, uint32_t p, double from, double ready)
 {
     const ls_des_model *m = x->m;
-    const bool sleeps = m->cores > 0 ? ls_des_cores_sleeps(&x->cores, p, from, ready) : m->idle_s > 0 && ready - from >= m->idle_s;
+    const bool sleeps = m->cores > 0 ? ls_des_cores_sleeps(&x->cores, p, from, ready) : ready >= from + m->idle_s;
     return sleeps ? ready + m->wake_s[p] : ready;
 }
 
@@ -199,7 +199,7 @@ static LS_ALWAYS_INLINE void send(sim *x, uint32_t p, ls_des_op a, bool in_turn)
 
 /* --- meetings ----------------------------------------------------------------------------------------- */
 
-/* A member, when all are there: for s seconds. */
+/* All are there at `ready`: a member is busy for s seconds from then on, or from when it wakes. */
 static LS_ALWAYS_INLINE void go_on(sim *x, uint32_t p, double ready, double s)
 {
     process *q = &x->p[p];

@@ -69,7 +69,7 @@ static void sink(ls_des_pool *c, uint32_t i)
 
 static void put(const ls_des_cores *all, ls_des_pool *c, double t, uint32_t p, double work)
 {
-    if (c->n == 0 && t - c->idle_since >= all->idle_s) {
+    if (c->n == 0 && t >= c->idle_since + all->idle_s) { /* as in moves_at, to the bit */
         c->idle_from = c->idle_since;
         c->idle_until = t;
     }
@@ -87,8 +87,8 @@ bool ls_des_cores_sleeps(const ls_des_cores *all, uint32_t p, double from, doubl
 {
     if (!all->of || !(all->idle_s > 0)) return false;
     const ls_des_pool *c = &all->pool[all->of[p]];
-    return (c->n == 0 && until - fmax(from, c->idle_since) >= all->idle_s) ||
-           fmin(until, c->idle_until) - fmax(from, c->idle_from) >= all->idle_s;
+    return (c->n == 0 && until >= fmax(from, c->idle_since) + all->idle_s) ||
+           fmin(until, c->idle_until) >= fmax(from, c->idle_from) + all->idle_s;
 }
 
 static double next_of(const ls_des_pool *c)

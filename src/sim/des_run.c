@@ -18,8 +18,9 @@ static ls_status check(const ls_des_model *m)
         if (!(m->pace[i] >= 0) || !isfinite(m->pace[i]))
             return ls_fail(LS_INVALID, "process %u takes %g times as long: expected 0 or more", i, m->pace[i]);
     for (uint32_t i = 0; m->wake_s && i < m->n; i++)
-        if (!(m->wake_s[i] >= 0) || !isfinite(m->wake_s[i]))
-            return ls_fail(LS_INVALID, "process %u takes %g s to wake: expected 0 or more", i, m->wake_s[i]);
+        if (!(m->wake_s[i] >= 0) || !isfinite(m->wake_s[i]) || !(m->idle_s > 0))
+            return ls_fail(LS_INVALID, "process %u takes %g s to wake after %g s: expected 0 or more, after more than 0", i, m->wake_s[i],
+                           m->idle_s);
     for (uint32_t i = 0; i < m->ngroups; i++)
         if (m->members[i] < 1) return ls_fail(LS_INVALID, "group %u has no members", i);
     if (m->log2_stride < 0 || m->log2_stride > 16)
