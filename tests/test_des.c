@@ -378,8 +378,8 @@ static void an_idle_core_takes_over_a_process(void **state)
     NEAR(ends[1], 2.25 + 1);
 }
 
-/* Process 0 computes for 4, sends (which takes .5 and 1) and meets process 1; who waits for 2 sleeps, and process 1 then
- * takes 8 to go on, process 0 takes 16. */
+/* Process 0 computes for 4, and sends (which takes .5 and 1) or meets process 1; who waits for 2 sleeps, and process 1
+ * then takes 8 to go on, process 0 takes 16. */
 static void who_sleeps_in_a_wait_goes_on_later(void **state)
 {
     (void)state;
@@ -450,8 +450,8 @@ static void nobody_sleeps_on_a_core_that_computes(void **state)
     }
 }
 
-/* Processes 2 and 3 begin on core 0; core 1, on which process 1 waits, takes one of them when it has been idle for so long
- * that process 1 sleeps, to the last bit of that moment. */
+/* Processes 2 and 3 begin on core 0; core 1, on which process 1 waits, takes one of them when it has been idle for so
+ * long that process 1 sleeps, to the last bit of that moment. */
 static void who_waits_on_a_core_that_takes_over_sleeps(void **state)
 {
     (void)state;

@@ -196,7 +196,8 @@ static void ranks_that_sleep_wake_late(void **state)
     ls_measured_coll one = { .call = { .span = { .axes = 1u << LS_AXIS_DP }, .coll = LS_ALL_REDUCE, .bytes = 64 },
                              .seconds = 4e-3 };
     const ls_measured_colls apart = { .of = &one, .n = 1, .part = 1 };
-    ls_step_item item[] = { work(.01, 0), call(LS_ITEM_BEGIN, LS_ALL_REDUCE), { .kind = LS_ITEM_WAIT, .count = 1 }, work(.01, 0) };
+    ls_step_item item[] = { work(.01, 0), call(LS_ITEM_BEGIN, LS_ALL_REDUCE), { .kind = LS_ITEM_WAIT, .count = 1 },
+                            work(.01, 0) };
     idle_s = 1e-3, wake_s = 5e-3;
     near(step_on(0, item, 4, NULL, &apart), .02 + 4e-3 + 5e-3);
     idle_s = 5e-3;
@@ -204,7 +205,7 @@ static void ranks_that_sleep_wake_late(void **state)
     idle_s = wake_s = 0;
 }
 
-/* Rank 1 receives. If its naps take 20 ms longer, so does a message that comes late; one that comes soon meets no nap. */
+/* Rank 1 receives. If its naps take 20 ms longer, so does a message that comes late; one that comes soon meets none. */
 static void (*nap)(const uint32_t *, uint32_t, ls_pollfd *, int, uint64_t);
 static void long_nap(const uint32_t *word, uint32_t value, ls_pollfd *fds, int n, uint64_t until_ns)
 {
@@ -443,8 +444,8 @@ static void a_prediction_takes_of_this_machine_what_its_operations_lack(void **s
     }
 }
 
-/* Of nodes with two ranks each: a set of all eight ranks gathers weights between nodes; two sets of four would do so along
- * two of eight ranks, which is no part of an axis that can be simulated. */
+/* Of nodes with two ranks each: a set of all eight ranks gathers weights between nodes; two sets of four would do so
+ * along two of eight ranks, which is no part of an axis that can be simulated. */
 static void ranks_of_a_prediction_share_their_node(void **state)
 {
     (void)state;

@@ -308,6 +308,7 @@ static ls_status simulate(const options *o, const ls_topo *t, ls_here *here, int
     ls_step_straggler slow[MOST_FAULTS];
     ls_des_failure fail[MOST_FAULTS];
     const ls_algo *algo[LS_COLLS];
+    const int local = !here && ls_cli_is_local(o->topology) && o->units < 2 ? ranks : 1; /* share memory */
     ls_step_lists l = { 0 };
     ls_step_rates rates = { 0 };
     ls_step_sim_opts s = { .t = t, .algo = algo, .straggler = slow, .failure = fail,
@@ -322,8 +323,7 @@ static ls_status simulate(const options *o, const ls_topo *t, ls_here *here, int
     ls_step_result *r = calloc(1, sizeof *r);
     ls_status st = r ? LS_OK : ls_fail(LS_NO_MEMORY, "a simulation");
     if (st == LS_OK)
-        st = here ? ls_here_lists(here, &o->c, &rates, &l)
-                  : ls_step_lists_create(&o->c, ranks, ls_cli_is_local(o->topology) && o->units < 2 ? ranks : 1, &rates, &l);
+        st = here ? ls_here_lists(here, &o->c, &rates, &l) : ls_step_lists_create(&o->c, ranks, local, &rates, &l);
     if (st == LS_OK) st = check_fail(t, &l, fail, s.nfailures);
     if (st == LS_OK && here) ls_here_time_colls(here, &o->c, &l);
     if (st == LS_OK && here) st = ls_here_place(here, &l, &s);

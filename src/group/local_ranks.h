@@ -38,8 +38,9 @@ void ls_local_place(const ls_local_cpus *c, int rank, int ranks, double cores, u
  * bound this process to those of rank 0 of its job, and the other ranks of the job have those that follow. If it fails,
  * being unbound is only slower. */
 void ls_local_stay_apart(int rank, int ranks, double cores);
-/* Returns when the cores of all ranks of w do nothing else, or after some seconds: the other processes of a job of `ranks` ranks
- * on this machine were busy until now (ls_predict_beside), unless they share its `cores`. The failures of ls_all_reduce. */
+/* Returns when the cores of all ranks of w do nothing else, or after some seconds: the other processes of a job of
+ * `ranks` ranks on this machine were busy until now (ls_predict_beside), unless they share its `cores`. The failures of
+ * ls_all_reduce. */
 ls_status ls_local_await_cores(ls_world *w, int ranks, double cores);
 
 #endif

@@ -17,8 +17,8 @@ typedef struct first_values {
     bool one_copy;
 } first_values;
 
-/* A mirror computes, and no other rank sends it values. If they stayed zero, the first updates would make them tiny, and
- * products of tiny numbers are denormal, with which processors compute several times more slowly. */
+/* A mirror computes, and no other rank sends it values. If they stayed zero, the first updates would make them tiny,
+ * and products of tiny numbers are denormal, with which processors compute several times more slowly. */
 static bool is_mirror(const first_values *f)
 {
     const ls_world *w = ls_group_world(f->g);

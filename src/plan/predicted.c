@@ -183,7 +183,7 @@ void ls_here_text(const ls_here *h, ls_text *out)
         ls_text_add(out, "; %d ranks share %g core%s: each wait that was not timed takes %.1f us of a core, each such "
                          "message %.1f us",
                     h->local, h->cores, h->cores == 1 ? "" : "s", 1e6 * h->waits.coll_s, 1e6 * h->waits.message_s);
-    if (h->wake_s > 0 && (h->core || !h->shared)) /* without cores of their own nobody is known to sleep (des_cores.h) */
+    if (h->wake_s > 0 && (h->core || !h->shared)) /* who is on which core is known (des_cores.h) */
         ls_text_add(out, "; a rank that sleeps in a long wait goes on %.0f us later", 1e6 * h->wake_s);
 }
 

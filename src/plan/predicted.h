@@ -45,16 +45,16 @@ void ls_here_free(ls_here *h);
 /* Times the collectives of a step with all its ranks. If there are several nodes, or if it fails, there are none: they
  * take what links take. */
 void ls_here_time_colls(ls_here *h, const ls_train_config *c, const ls_step_lists *l);
-/* Sets o->core. Where ranks share the cores of one node, they stay for many steps on the core on which they are, as long
- * as no core is idle; then the kernel moves some. Of many assignments of ranks to cores, h keeps the one whose step is
- * nearest to the mean of all. Else, and where cores cannot have equally many ranks: NULL. */
+/* Sets o->core. Where ranks share the cores of one node, they stay for many steps on the core on which they are, as
+ * long as no core is idle; then the kernel moves some. Of many assignments of ranks to cores, h keeps the one whose
+ * step is nearest to the mean of all. Else, and where cores cannot have equally many ranks: NULL. */
 ls_status ls_here_place(ls_here *h, const ls_step_lists *l, ls_step_sim_opts *o);
 /* What a simulation takes from it: the links, the cores that ranks share, and what waiting costs then. */
 void ls_here_options(const ls_here *h, ls_step_sim_opts *o);
 /* How fast its ranks compute; borrows. */
 void ls_here_rates(const ls_here *h, ls_step_rates *out);
-/* What its ranks do in a step. Those of a node share memory; groups that nodes divide in a way that cannot be simulated
- * (ls_step_span_of) are taken to be of ranks with a node each. The failures of ls_step_lists_create. */
+/* What its ranks do in a step. Those of a node share memory; groups that nodes divide in a way that cannot be
+ * simulated (ls_step_span_of) are taken to be of ranks with a node each. The failures of ls_step_lists_create. */
 ls_status ls_here_lists(const ls_here *h, const ls_train_config *c, const ls_step_rates *rates, ls_step_lists *out);
 /* Where its numbers come from, in a line without an end. */
 void ls_here_text(const ls_here *h, ls_text *out);

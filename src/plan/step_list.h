@@ -108,8 +108,8 @@ typedef struct ls_step_lists {
 } ls_step_lists;
 
 /* local, which divides ranks: so many are on each node, and share its memory (with zero.copy host, no rank gathers what
- * another one on its node has); 1: no two of them do, as devices of a cluster. The first rank of a stage stands for all.
- * The failures of ls_step_dry_begin, LS_NO_MEMORY. */
+ * another one on its node has); 1: no two of them do, as devices of a cluster. The first rank of a stage stands for
+ * all. The failures of ls_step_dry_begin, LS_NO_MEMORY. */
 ls_status ls_step_lists_create(const ls_train_config *c, int ranks, int local, const ls_step_rates *rates,
                                ls_step_lists *out);
 void ls_step_lists_free(ls_step_lists *l);

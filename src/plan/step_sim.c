@@ -291,7 +291,7 @@ static ls_status put_ranks(builder *b)
         b->place[p] = p / 2;
         b->pace[p] = 1;
         if (b->core) b->core[p] = b->o->core[p / 2];
-        if (b->wake && p % 2 == 0) b->wake[p] = b->o->wake_s; /* what goes on beside has no thread that could sleep (comm.progress: inline) */
+        if (b->wake && p % 2 == 0) b->wake[p] = b->o->wake_s; /* beside has no thread (inline) */
         for (size_t a = 0; a < axes; a++) {
             int first, place;
             if (ls_mesh_groups_of(&b->groups[a], (int)(p / 2), &first, &place))

@@ -150,7 +150,8 @@ ls_status ls_step_dry_begin(const ls_train_config *c, int ranks, int local, bool
     if (local < 1 || ranks % local != 0)
         return ls_fail(LS_INVALID, "%d ranks with %d on a node: expected equally many on each node", ranks, local);
     if (local > LS_HOST_MOST_RANKS)
-        return ls_fail(LS_UNSUPPORTED, "%d ranks on a node: at most %d share its memory", local, LS_HOST_MOST_RANKS);
+        return ls_fail(LS_UNSUPPORTED, "%d ranks on a node: at most %d share its memory; --topology simulates a cluster", local,
+                       LS_HOST_MOST_RANKS);
     (void)ls_train_dry_settle(c, mine);
     if (c->parallel.pp > LS_STEP_STAGES)
         return ls_fail(LS_UNSUPPORTED, "parallel.pp is %lld: at most %d stages can be placed",

@@ -174,7 +174,8 @@ static ls_status send_late(ls_world *w, void *arg)
         for (int late = 0; late < 2; late++) {
             float x = 0;
             const bool sends = ls_world_rank(w) == 0;
-            const ls_p2p op = { .send = sends ? &x : NULL, .recv = sends ? NULL : &x, .count = 1, .dtype = LS_F32, .peer = sends };
+            const ls_p2p op = { .send = sends ? &x : NULL, .recv = sends ? NULL : &x, .count = 1, .dtype = LS_F32,
+                                .peer = sends };
             LS_TRY(ls_barrier(g));
             if (sends) compute_for(late ? LONG_NS : SHORT_NS);
             if (sends) s->sent_ns[late][i] = ls_env_get()->mono_ns();

@@ -29,9 +29,9 @@ typedef struct ls_wait_ranks {
 /* On this machine, whatever the transport of a run: ranks of this process, in shared memory. In some tenths of a
  * second. LS_NO_MEMORY, and the failures of ls_local_run. */
 ls_status ls_wait_cost_measure(const ls_wait_ranks *r, ls_wait_cost *out);
-/* How much later a rank goes on that sleeps in a long wait than one that still looks for its message: the median of some waits
- * for a message in shared memory, of two ranks of this process on different cores, when these do nothing else. In some hundredths
- * of a second. With one core 0, since both would wait for it. The same failures. */
+/* How much later a rank goes on that sleeps in a long wait than one that still looks for its message: the median of
+ * some waits for a message in shared memory, of two ranks of this process on different cores, when these do nothing
+ * else. In some hundredths of a second. With one core 0, since both would wait for it. The same failures. */
 ls_status ls_wait_wake_measure(const ls_wait_ranks *r, double *out_s);
 /* For a rank that reads so many bytes between two waits: no more than its caches hold comes again. */
 double ls_wait_cost_refill_s(const ls_wait_cost *t, double bytes);

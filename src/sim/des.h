@@ -98,9 +98,9 @@ typedef struct ls_des_model {
                                         * all of them share all */
     double idle_s;                     /* with `core`: a core with nothing to do for so many seconds takes over a
                                         * process of a core that has several (des_cores.h); 0: never */
-    const double *wake_s;              /* [n], with idle_s: seconds between the end of a wait and the moment at which the
-                                        * process goes on, if it slept: without `cores` in each wait of idle_s or more,
-                                        * else see ls_des_cores_sleeps. NULL: 0. Such a model is not folded */
+    const double *wake_s;              /* [n], with idle_s: seconds between the end of a wait and the moment at which
+                                        * the process goes on, if it slept: without `cores` in each wait of idle_s or
+                                        * more, else see ls_des_cores_sleeps. NULL: 0. Such a model is not folded */
     const double *pace;                /* [n]: its work takes so many times as long (stragglers); NULL: 1 */
     /* each time is multiplied by a number drawn evenly from 1 - jitter to 1 + jitter */
     double jitter;
