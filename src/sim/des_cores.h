@@ -41,8 +41,9 @@ void ls_des_cores_free(ls_des_cores *c);
 /* Process p computes for `work` seconds of a core, from `t` on: not before what ended or began last. */
 void ls_des_cores_begin(ls_des_cores *c, double t, uint32_t p, double work);
 /* Whether process p, which waits from `from` until `until`, sleeps: of that time its core has a pause of idle_s or
- * more, the last one that it had, or one that goes on now. (A process that waits sleeps after it has looked many times for
- * what it waits for. While another one computes on its core, each look takes a slice of time.) False without `of`. */
+ * more, the last one that it had, or one that goes on now. (A process that waits sleeps after it has looked many times
+ * for what it waits for. While another one computes on its core, each look takes a slice of time.) False without
+ * `of`. */
 bool ls_des_cores_sleeps(const ls_des_cores *c, uint32_t p, double from, double until);
 /* When the next work ends or goes over to another core, if none begins before; INFINITY: there is none. */
 double ls_des_cores_next(const ls_des_cores *c);
