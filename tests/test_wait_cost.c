@@ -389,6 +389,13 @@ static void set(ls_opts *o, const char *key, const char *value)
     if (ls_opts_set(o, key, value, "flag") < 0) fail_msg("%s: %s", key, ls_last_error());
 }
 
+static void small_mlp(ls_opts *o)
+{
+    set(o, "model.name", "mlp");
+    set(o, "model.dims", "[64, 32, 10]");
+    set(o, "data.name", "synthetic");
+}
+
 /* Ranks that share cores are timed together, so their operations have what a wait takes of caches; one rank in place of
  * 66 does not. Ranks stay on cores, where they are whole. */
 static void a_prediction_takes_of_this_machine_what_its_operations_lack(void **state)
@@ -405,9 +412,7 @@ static void a_prediction_takes_of_this_machine_what_its_operations_lack(void **s
         assert_int_equal(setenv("LOCKSTEP_CPUS", row[i].cpus, 1), 0);
         (void)ls_team_resize(1);
         assert_done(ls_opts_create(ls_train_opts, ls_train_nopts, &c, &o));
-        set(o, "model.name", "mlp");
-        set(o, "model.dims", "[64, 32, 10]");
-        set(o, "data.name", "synthetic");
+        small_mlp(o);
         set(o, "train.micro_batch", "2");
         set(o, "train.steps", "5");
         set(o, "train.global_batch", row[i].ranks == 66 ? "132" : row[i].ranks == 3 ? "6" : "8");
@@ -457,9 +462,7 @@ static void ranks_of_a_prediction_share_their_node(void **state)
         ls_step_lists l;
         const ls_here h = { .ranks = 8, .local = row[i].local };
         assert_done(ls_opts_create(ls_train_opts, ls_train_nopts, &c, &o));
-        set(o, "model.name", "mlp");
-        set(o, "model.dims", "[64, 32, 10]");
-        set(o, "data.name", "synthetic");
+        small_mlp(o);
         set(o, "train.global_batch", "8");
         set(o, "zero.stage", "3");
         set(o, "zero.hsdp", row[i].hsdp);
