@@ -272,7 +272,9 @@ static void collectives_of_this_machine_are_timed(void **state)
         { .kind = LS_ITEM_BEGIN, .coll = LS_REDUCE_SCATTER, .bytes = 1 << 16, .span = { .axes = DP | PP } },
         { .kind = LS_ITEM_COLL, .coll = LS_ALL_GATHER, .bytes = 100, .span = { .axes = DP | PP } },
         { .kind = LS_ITEM_COLL, .coll = LS_ALL_TO_ALL, .bytes = 4096, .span = { .axes = DP } },
-        { .kind = LS_ITEM_COLL, .coll = LS_SENDRECV, .bytes = 4096, .span = { .axes = DP } },
+        { .kind = LS_ITEM_COLL, .coll = LS_SENDRECV, .bytes = 4096, .span = { .axes = DP } }, /* of a ring */
+        { .kind = LS_ITEM_COLL, .coll = LS_SENDRECV, .bytes = 4099, .span = { .axes = DP } },
+        { .kind = LS_ITEM_COLL, .coll = LS_SENDRECV, .bytes = 40 << 20, .span = { .axes = DP } },
         { .kind = LS_ITEM_COLL, .coll = LS_ALL_REDUCE, .bytes = 64, .span = { .axes = PP, .ends = true } },
         { .kind = LS_ITEM_COLL, .coll = LS_ALL_REDUCE, .bytes = 40 << 20, .span = { .axes = DP } }, /* not all of it */
         { .kind = LS_ITEM_COLL, .coll = LS_ALL_REDUCE, .bytes = 16 << 20, .span = { .axes = DP } },
@@ -288,11 +290,13 @@ static void collectives_of_this_machine_are_timed(void **state)
     ls_measured_colls m;
     assert_done(ls_opts_create(ls_train_opts, ls_train_nopts, &c, &o));
     assert_done(ls_colls_measure(&c, &l, 2, 60, &m));
-    assert_int_equal(m.n, 9);
+    assert_int_equal(m.n, 11);
     assert_true(m.part == .5 && m.seconds > 0);
     for (int i = 0; i < m.n; i++) assert_true(m.of[i].seconds >= 0);
-    const ls_step_call much = ls_step_call_of(&item[8]), little = ls_step_call_of(&item[1]);
+    const ls_step_call much = ls_step_call_of(&item[10]), little = ls_step_call_of(&item[1]);
     assert_true(ls_colls_find(&m, &much)->seconds > ls_colls_find(&m, &little)->seconds); /* 40,000 times as much */
+    const ls_step_call ring = ls_step_call_of(&item[8]); /* two ranks of a core copy 40 MiB twice: not within 2 ms */
+    assert_true(ls_colls_find(&m, &ring)->seconds > 2e-3);
     ls_colls_free(&m);
     /* how the vector lies is said to the call, which refuses what it cannot have */
     const struct { ls_coll coll; ls_step_vector vector; ls_status st; } row[] = {

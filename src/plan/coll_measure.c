@@ -123,9 +123,18 @@ static ls_mesh_groups groups_of(const ls_step_lists *l, const ls_step_span *span
 
 /* --- one call ------------------------------------------------------------------------------------------------ */
 
+/* Whether it is a message that goes on while its rank computes, and is waited for afterwards: of a ring (cp_ring.c). */
+static bool is_of_ring(const ls_step_call *x)
+{
+    static const ls_step_span stages = LS_BETWEEN_STAGES;
+    return x->coll == LS_SENDRECV && !ls_step_same_span(&x->span, &stages);
+}
+
+/* Two messages of a ring have room. */
 static size_t measured_bytes(const job *j, const ls_step_call *x)
 {
-    return x->bytes < (double)j->most ? (size_t)x->bytes : j->most;
+    const size_t most = is_of_ring(x) ? j->most / 2 : j->most;
+    return x->bytes < (double)most ? (size_t)x->bytes : most;
 }
 
 /* As many matrices as the step's vector has, alike, one after the other. */
@@ -139,15 +148,29 @@ static void lay_spans(caller *k, const ls_step_call *x, size_t values, ls_coll_a
     to->count = n * rows * row;
 }
 
+static size_t values_of(const job *j, const ls_step_call *x)
+{
+    return measured_bytes(j, x) / sizeof(float) + (measured_bytes(j, x) % sizeof(float) > 0);
+}
+
+/* To the next rank, and one from the rank before. */
+static void exchange(const caller *k, const ls_step_call *x, void *in, void *out, ls_p2p op[2])
+{
+    const int n = ls_group_size(k->g), me = ls_group_rank(k->g);
+    const size_t values = values_of(k->j, x);
+    op[0] = (ls_p2p){ .send = in, .count = values, .dtype = LS_F32, .peer = (me + 1) % n };
+    op[1] = (ls_p2p){ .recv = out, .count = values, .dtype = LS_F32, .peer = (me + n - 1) % n };
+}
+
 /* Ranks have parts of the same length. */
 static ls_status call(caller *k, const ls_step_call *x)
 {
-    const int n = ls_group_size(k->g), me = ls_group_rank(k->g);
-    const size_t values = measured_bytes(k->j, x) / sizeof(float) + (measured_bytes(k->j, x) % sizeof(float) > 0);
+    const int n = ls_group_size(k->g);
+    const size_t values = values_of(k->j, x);
     const size_t each = values > (size_t)n ? values / (size_t)n : 1;
     if (x->coll == LS_SENDRECV) {
-        const ls_p2p op[] = { { .send = k->in, .count = values, .dtype = LS_F32, .peer = (me + 1) % n },
-                              { .recv = k->out, .count = values, .dtype = LS_F32, .peer = (me + n - 1) % n } };
+        ls_p2p op[2];
+        exchange(k, x, k->in, k->out, op);
         return n > 1 ? ls_p2p_batch(k->g, op, 2) : LS_OK;
     }
     ls_work *work;
@@ -159,6 +182,16 @@ static ls_status call(caller *k, const ls_step_call *x)
     if (x->vector.spans > 0 && values > 0) lay_spans(k, x, values, &a);
     LS_TRY(ls_coll_start(k->g, &a, &work));
     return ls_work_wait(work);
+}
+
+/* One of two that may be on their way: what came in is sent on. */
+static ls_status begin_hop(const caller *k, const ls_step_call *x, int round, int which, ls_work *work[2])
+{
+    ls_p2p op[2];
+    const size_t at = (size_t)which * values_of(k->j, x);
+    exchange(k, x, (round % 2 ? k->out : k->in) + at, (round % 2 ? k->in : k->out) + at, op);
+    LS_TRY(ls_p2p_start(k->g, &op[0], "hop", &work[0]));
+    return ls_p2p_start(k->g, &op[1], "hop", &work[1]);
 }
 
 static void read_lines(caller *k, size_t nbytes)
@@ -182,35 +215,50 @@ static void compute(caller *k, const ls_step_call *x)
     float *vector = x->coll == LS_SENDRECV || x->vector.apart ? k->in : k->out;
     read_lines(k, k->j->gap_bytes);
     read_near(k, k->passes);
+    if (is_of_ring(x)) return; /* which sends what came in */
     for (size_t i = 0; i < n / sizeof(float); i += LINE / sizeof(float)) vector[i] = 1;
 }
 
 static int calls_of(size_t nbytes) { return nbytes <= SHORT ? 24 : nbytes <= (size_t)512 << 10 ? 6 : 2; }
 
 /* From the moment at which the first rank begins to that at which the last one has ended: with the reads of clocks. */
-typedef struct batch { double wall_s, busy_s; } batch; /* per call: by the clock; what all ranks computed */
+typedef struct batch { double wall_s, busy_s, looks; } batch; /* per call: by the clock; what all ranks computed; and how
+                                                               * often a rank looked at its processor's clock for that */
+
+/* Computes, and calls; or computes while messages of a ring are on their way. Of three of them two travel at a time:
+ * forward it is one, backward two (keys and values, and their gradients). *done: calls so far. */
+static ls_status time_next(caller *k, const ls_step_call *x, int way, int *done, double *busy)
+{
+    const ls_env *env = ls_env_get();
+    const bool calls = way == CALL && k->g, ring = is_of_ring(x);
+    const int n = ring && *done % 3 == 1 ? 2 : 1;
+    ls_work *work[2][2] = { { NULL } };
+    for (int m = 0; m < n && calls && ring; m++) LS_TRY(begin_hop(k, x, *done, m, work[m]));
+    const uint64_t cpu = env->thread_cpu_ns();
+    for (int m = 0; m < n; m++) compute(k, x);
+    *busy += 1e-9 * (double)(env->thread_cpu_ns() - cpu);
+    for (int m = 0; m < 2 * n; m++) LS_TRY(ls_work_wait(work[m / 2][m % 2]));
+    if (calls && !ring) LS_TRY(call(k, x));
+    *done += n;
+    return LS_OK;
+}
 
 static ls_status time_batch(caller *k, const ls_step_call *x, int way, batch *out)
 {
     const ls_env *env = ls_env_get();
     ls_group *all = ls_world_group(k->w);
     const int calls = calls_of(measured_bytes(k->j, x));
+    int done = 0, looks = 0;
     double busy = 0;
-    compute(k, x); /* the first call finds nothing in caches */
-    if (way == CALL && k->g) LS_TRY(call(k, x));
+    LS_TRY(time_next(k, x, way, &done, &busy)); /* the first call finds nothing in caches */
     LS_TRY(ls_barrier(all));
     int64_t from = (int64_t)env->mono_ns();
-    for (int i = 0; i < calls; i++) {
-        const uint64_t cpu = env->thread_cpu_ns();
-        compute(k, x);
-        busy += 1e-9 * (double)(env->thread_cpu_ns() - cpu);
-        if (way == CALL && k->g) LS_TRY(call(k, x));
-    }
+    for (done = 0, busy = 0; done < calls; looks++) LS_TRY(time_next(k, x, way, &done, &busy));
     int64_t to = (int64_t)env->mono_ns();
     LS_TRY(ls_all_reduce(all, &from, &from, 1, LS_I64, LS_MIN));
     LS_TRY(ls_all_reduce(all, &to, &to, 1, LS_I64, LS_MAX));
     LS_TRY(ls_all_reduce(all, &busy, &busy, 1, LS_F64, LS_SUM));
-    *out = (batch){ 1e-9 * (double)(to - from) / calls, busy / calls };
+    *out = (batch){ 1e-9 * (double)(to - from) / done, busy / done, (double)looks / done };
     return LS_OK;
 }
 
@@ -222,7 +270,7 @@ static ls_status time_call(caller *k, const ls_step_call *x, double *s)
     batch with, without;
     LS_TRY(time_batch(k, x, CALL, &with));
     if (k->j->of->part < 1) {
-        *s = with.wall_s - (with.busy_s + k->look_s * k->j->l->ranks) / k->j->cores;
+        *s = with.wall_s - (with.busy_s + with.looks * k->look_s * k->j->l->ranks) / k->j->cores;
         return LS_OK;
     }
     LS_TRY(time_batch(k, x, NO_CALL, &without));
@@ -376,7 +424,10 @@ static size_t longest(const ls_measured_colls *m, int ranks)
 {
     const size_t each = ALL_BYTES / (size_t)ranks / LINE * LINE, most = each < MOST_BYTES ? each : MOST_BYTES;
     double n = 4096;
-    for (int i = 0; i < m->n; i++) n = fmax(n, m->of[i].call.bytes);
+    for (int i = 0; i < m->n; i++) {
+        const ls_step_call *x = &m->of[i].call;
+        n = fmax(n, is_of_ring(x) ? 2 * x->bytes + LINE : x->bytes);
+    }
     return n < (double)most ? ((size_t)n + LINE - 1) / LINE * LINE : most;
 }
 

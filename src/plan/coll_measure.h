@@ -4,7 +4,8 @@
  * same kind of vector, all of its groups at once, as ranks do that are alike. Between two calls each rank reads as many
  * bytes as the step does on average between two calls, and writes its vector, as backward does. Where ranks share cores
  * it reads a quarter of them, and computes for as long as the step does, at most 0.1 ms. What that takes is taken off:
- * of ranks that share cores their processor time between these very calls, else the time of a batch without calls. All
+ * of ranks that share cores their processor time between these very calls, else the time of a batch without calls. A
+ * message of a ring goes on while its rank computes, as in the step, and of three of them two travel at a time. All
  * collectives are timed in turn, in several passes, each with another assignment of ranks to cores that they share.
  */
 #ifndef LS_PLAN_COLL_MEASURE_H
