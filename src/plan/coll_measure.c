@@ -221,9 +221,9 @@ static void compute(caller *k, const ls_step_call *x)
 
 static int calls_of(size_t nbytes) { return nbytes <= SHORT ? 24 : nbytes <= (size_t)512 << 10 ? 6 : 2; }
 
-/* From the moment at which the first rank begins to that at which the last one has ended: with the reads of clocks. */
-typedef struct batch { double wall_s, busy_s, looks; } batch; /* per call: by the clock; what all ranks computed; and how
-                                                               * often a rank looked at its processor's clock for that */
+/* From the moment at which the first rank begins to that at which the last one has ended: with the reads of clocks. Per
+ * call: by the clock; what all ranks computed; how often a rank looked at its processor's clock for that. */
+typedef struct batch { double wall_s, busy_s, looks; } batch;
 
 /* Computes, and calls; or computes while messages of a ring are on their way. Of three of them two travel at a time:
  * forward it is one, backward two (keys and values, and their gradients). *done: calls so far. */
