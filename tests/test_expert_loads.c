@@ -8,6 +8,7 @@
 
 #include "base/team.h"
 #include "model/moe.h"
+#include "plan/step_list.h"
 #include "train/alone.h"
 #include "train/expert_loads.h"
 #include "train/measure.h"
@@ -91,6 +92,68 @@ static void loads_are_those_of_a_run_that_learns(void **state)
     ls_expert_loads_free(&l);
     assert_null(l.part);
     ls_opts_destroy(o);
+}
+
+static void ranks_have_what_their_experts_get(void **state)
+{
+    (void)state;
+    float part[] = { .5f, .25f, .125f, .125f, 0, 0, 0, 0, 1, 0, 0, 1 };
+    ls_expert_loads of = { .part = part, .layers = 3, .experts = 4 };
+    static const double two[] = { 1.5, .5, 1, 1, 1, 1 }, four[] = { 2, 1, .5, .5, 1, 1, 1, 1, 2, 0, 0, 2 },
+                        room[] = { 4. / 3, 2. / 3, 1, 1, 1, 1 }; /* for a quarter: .25 and .25, .125 and .125 */
+    double out[12];
+    ls_expert_loads_of_ranks(&of, 2, out);
+    for (int i = 0; i < 6; i++) assert_true(fabs(out[i] - two[i]) < 1e-12);
+    ls_expert_loads_of_ranks(&of, 4, out);
+    for (int i = 0; i < 12; i++) assert_true(fabs(out[i] - four[i]) < 1e-12);
+    of.most = .25;
+    ls_expert_loads_of_ranks(&of, 2, out);
+    for (int i = 0; i < 6; i++) assert_true(fabs(out[i] - room[i]) < 1e-12);
+}
+
+/* Where ranks that divide experts share cores: products of the rows that a router sends, in layers that have experts. */
+static void lists_know_how_uneven_experts_are(void **state)
+{
+    (void)state;
+    static const struct { const char *axis, *capacity; int cores; bool uneven; } row[] = {
+        { "parallel.ep", "0", 1, true }, { "parallel.ep", "1", 1, true }, { "parallel.ep", "0", 4, false },
+        { "parallel.tp", "0", 1, false },
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        ls_expert_loads l;
+        ls_measured m;
+        ls_step_lists lists;
+        configure((const char *const[]){ row[i].axis, "2", "moe.capacity_factor", row[i].capacity, NULL });
+        find(2, 60, &l);
+        assert_true(i == 1 ? fabs(l.most - .5) < 1e-12 : l.most <= 0);
+        if (ls_measure_stages(&c, 2, 2, row[i].cores, LS_MEASURE_LONG_S, &m) < 0) fail_msg("%s", ls_last_error());
+        const ls_step_rates rates = { .flops_per_s = 1, .measured = &m, .by_stage = true };
+        if (ls_step_lists_create(&c, 2, 2, &rates, &lists) < 0) fail_msg("%s", ls_last_error());
+        assert_true((m.uneven != NULL) == row[i].uneven && (lists.uneven != NULL) == row[i].uneven);
+        double want[LAYERS * 2] = { 0 }, routed[LAYERS] = { 0 };
+        ls_expert_loads_of_ranks(&l, 2, want);
+        for (int k = 0; row[i].uneven && k < LAYERS * 2; k++) assert_true(fabs(lists.uneven[k] - want[k]) < 1e-12);
+        for (int k = 0; k < lists.of[0].n; k++) {
+            const ls_step_item *x = &lists.of[0].item[k];
+            assert_true(x->routed <= 0 || (x->kind == LS_ITEM_WORK && x->routed < x->seconds));
+            routed[x->layer] += x->routed;
+        }
+        double products[LAYERS] = { 0 }, between[LAYERS] = { 0 }; /* of three matrices, and what is between */
+        for (int k = 0; k < m.n; k++) {
+            const int layer = m.row[k].unit[2] - '0';
+            const double s = row[i].uneven && layer > 0 ? m.row[k].takes.busy_s / 2 : 0; /* rows are of both ranks */
+            if (strncmp(m.row[k].name, "experts ", 8) == 0) products[layer] += s;
+            if (strncmp(m.row[k].name, "swiglu ", 7) == 0) between[layer] += s;
+        }
+        for (int k = 0; k < LAYERS; k++) /* a dry step has a swiglu of other sizes */
+            if (routed[k] < .999 * products[k] || routed[k] > 1.001 * (products[k] + 2 * between[k]))
+                fail_msg("row %zu, layer %d: %g s, expected %g and up to twice %g", i, k, routed[k], products[k], between[k]);
+        ls_step_lists_free(&lists);
+        assert_null(lists.uneven);
+        ls_measured_free(&m);
+        ls_expert_loads_free(&l);
+        ls_opts_destroy(o);
+    }
 }
 
 static void it_takes_as_few_steps_as_it_may(void **state)
@@ -222,6 +285,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(loads_are_those_of_a_run_that_learns),
+        cmocka_unit_test(ranks_have_what_their_experts_get),
+        cmocka_unit_test(lists_know_how_uneven_experts_are),
         cmocka_unit_test(it_takes_as_few_steps_as_it_may),
         cmocka_unit_test(a_model_that_is_too_large_has_no_loads),
         cmocka_unit_test(mirrors_that_do_not_learn_have_these_loads),

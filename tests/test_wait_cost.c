@@ -378,13 +378,48 @@ static void ranks_are_where_a_step_takes_the_mean(void **state)
     assert_ptr_equal(o.core, h.core);
     assert_done(ls_step_simulate(&l, &o, r));
     for (int i = 0; i < ROUNDS; i++) mean += step[i] / ROUNDS;
+    near(h.mean_s, mean);
     for (int i = 0; i < ROUNDS; i++) nearest = fmin(nearest, fabs(step[i] - mean));
     near(fabs(r->step_s - mean), nearest);
     assert_true(fabs(step[0] - r->step_s) > 1e-9); /* it is not the first one */
     h.local = 4; /* of two nodes */
     assert_done(ls_here_place(&h, &l, &o));
     assert_null(o.core);
+    assert_true(h.mean_s <= 0);
     ls_here_free(&h);
+    free(r);
+}
+
+/* Ranks whose experts get more tokens compute for longer, in that layer; others wait for them. On a core that both
+ * share it is the sum that counts. */
+static void ranks_whose_experts_have_more_take_longer(void **state)
+{
+    (void)state;
+    static const uint32_t same[] = { 0, 0 }, apart[] = { 0, 1 };
+    double uneven[] = { .5, 1.5, 1.75, .25 };
+    ls_step_item item[] = { work(.01, 0), call(LS_ITEM_COLL, LS_ALL_REDUCE), work(.02, 0), work(.04, 0),
+                            call(LS_ITEM_COLL, LS_ALL_REDUCE) };
+    item[0].routed = .008;
+    item[2].routed = .02, item[2].layer = 1;
+    ls_step_lists l = {
+        .ranks = 2, .stages = 1, .chunks = 1, .micro_batches = 1, .schedule = "1f1b",
+        .size = { [LS_AXIS_PP] = 1, [LS_AXIS_DP] = 1, [LS_AXIS_EP] = 2, [LS_AXIS_CP] = 1, [LS_AXIS_TP] = 1 },
+        .order = { LS_AXIS_PP, LS_AXIS_DP, LS_AXIS_EP, LS_AXIS_CP, LS_AXIS_TP },
+        .of = { { .item = item, .n = sizeof item / sizeof *item } },
+    };
+    for (int i = 0; i < 5; i++) item[i].span.axes = LS_ALONG(LS_AXIS_EP);
+    const struct { const double *uneven; const uint32_t *core; double step; } row[] = {
+        { NULL, apart, .07 }, { uneven, apart, .014 + .035 + .04 }, { NULL, same, .14 }, { uneven, same, .14 },
+    };
+    ls_step_result *r = calloc(1, sizeof *r);
+    assert_non_null(r);
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        l.uneven = row[i].uneven ? uneven : NULL;
+        const ls_step_sim_opts o = { .t = &links, .cores = 2, .core = row[i].core };
+        assert_done(ls_step_simulate(&l, &o, r));
+        if (fabs(r->step_s - row[i].step) > 1e-6) fail_msg("row %zu: %g s, expected %g", i, r->step_s, row[i].step);
+        near(r->stage[0].core_s, .07); /* on average */
+    }
     free(r);
 }
 
@@ -453,6 +488,33 @@ static void a_prediction_takes_of_this_machine_what_its_operations_lack(void **s
     }
 }
 
+/* Its parts are together as long as it is. */
+static void a_prediction_is_the_mean_over_assignments(void **state)
+{
+    (void)state;
+    for (int ranks = 1; ranks <= 4; ranks += 3) {
+        ls_train_config c;
+        ls_opts *o;
+        ls_predicted p;
+        assert_int_equal(setenv("LOCKSTEP_CPUS", "2", 1), 0);
+        (void)ls_team_resize(1);
+        assert_done(ls_opts_create(ls_train_opts, ls_train_nopts, &c, &o));
+        small_mlp(o);
+        set(o, "train.micro_batch", "2");
+        set(o, "train.steps", "5");
+        set(o, "train.global_batch", "8");
+        set(o, "parallel.pp", ranks == 4 ? "2" : "1"); /* assignments differ */
+        assert_done(ls_predict(&c, ranks, ranks, &p));
+        const ls_predicted_time *t = &p.time;
+        assert_true((p.here.mean_s > 0) == (ranks == 4));
+        if (ranks == 4) near(t->step, p.here.mean_s);
+        near(t->compute + t->optimizer + t->data + t->exposed + t->bubble, t->step);
+        assert_true(t->compute > 0 && t->exposed >= 0 && t->bubble >= 0);
+        ls_predicted_free(&p);
+        ls_opts_destroy(o);
+    }
+}
+
 /* Of nodes with two ranks each: a set of all eight ranks gathers weights between nodes; two sets of four would do so
  * along two of eight ranks, which is no part of an axis that can be simulated. */
 static void ranks_of_a_prediction_share_their_node(void **state)
@@ -491,6 +553,8 @@ int main(void)
         cmocka_unit_test(a_machine_is_measured),
         cmocka_unit_test(collectives_of_this_machine_are_timed),
         cmocka_unit_test(ranks_are_where_a_step_takes_the_mean),
+        cmocka_unit_test(ranks_whose_experts_have_more_take_longer),
+        cmocka_unit_test(a_prediction_is_the_mean_over_assignments),
         cmocka_unit_test(ranks_of_a_prediction_share_their_node),
         cmocka_unit_test(a_prediction_takes_of_this_machine_what_its_operations_lack),
     };

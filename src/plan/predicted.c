@@ -120,6 +120,7 @@ ls_status ls_here_place(ls_here *h, const ls_step_lists *l, ls_step_sim_opts *o)
 {
     double s[ASSIGNMENTS], mean = 0;
     o->core = NULL;
+    h->mean_s = 0;
     if (!h->shared || h->local < h->ranks || !ls_local_is_even(h->ranks, h->for_ranks)) return LS_OK;
     free(h->core);
     h->core = malloc((size_t)h->ranks * sizeof *h->core);
@@ -140,6 +141,7 @@ ls_status ls_here_place(ls_here *h, const ls_step_lists *l, ls_step_sim_opts *o)
     for (unsigned i = 1; i < ASSIGNMENTS; i++)
         if (fabs(s[i] - mean) < fabs(s[round] - mean)) round = i;
     assign(h, round);
+    h->mean_s = mean;
     o->core = h->core;
     return LS_OK;
 }
@@ -206,6 +208,17 @@ static void sum_up(const ls_step_result *r, int stages, bool shared, ls_predicte
     }
 }
 
+/* What was simulated is one assignment to cores: ranks wait as much more, or less, as all of them take on average. */
+static void to_mean(double mean_s, ls_predicted_time *t)
+{
+    const double waits = t->exposed + t->bubble;
+    if (!(mean_s > 0) || !(waits > 0)) return;
+    const double part = fmax(0, waits + mean_s - t->step) / waits;
+    t->exposed *= part;
+    t->bubble *= part;
+    t->step = mean_s;
+}
+
 static ls_status simulate(const ls_train_config *c, ls_predicted *p)
 {
     const ls_algo *algo[LS_COLLS];
@@ -221,6 +234,7 @@ static ls_status simulate(const ls_train_config *c, ls_predicted *p)
     if (st == LS_OK) st = ls_here_place(&p->here, &l, &s);
     if (st == LS_OK) st = ls_step_simulate(&l, &s, r);
     if (st == LS_OK) sum_up(r, l.stages, p->here.shared, &p->time);
+    if (st == LS_OK) to_mean(p->here.mean_s, &p->time);
     ls_step_lists_free(&l);
     free(r);
     return st;

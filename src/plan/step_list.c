@@ -173,6 +173,18 @@ static ls_measured_time time_of(const writer *w, const ls_op_event *e)
     return (ls_measured_time){ compute > memory ? compute : memory, 0 };
 }
 
+/* Products of rows that a router sent to the rank's experts, and other ranks have more or less of them. */
+static bool is_routed(const writer *w, const ls_op_event *e)
+{
+    const ls_measured *m = w->rates->measured;
+    const int eps = w->s->plan.size[LS_AXIS_EP];
+    bool uneven = false;
+    if (!m || !m->uneven || !e->unit || e->unit->number >= m->layers) return false;
+    for (int p = 0; p < eps; p++) uneven |= m->uneven[e->unit->number * eps + p] < 1;
+    if (!uneven) return false;
+    return strncmp(e->name, "experts ", 8) == 0 || strncmp(e->name, "swiglu ", 7) == 0;
+}
+
 static void on_op(void *arg, const ls_op_event *e)
 {
     writer *w = arg;
@@ -204,6 +216,9 @@ static void on_op(void *arg, const ls_op_event *e)
     last->bytes += e->bytes;
     last->seconds += takes.busy_s;
     last->asleep += takes.asleep_s;
+    if (!is_routed(w, e)) return;
+    last->routed += takes.busy_s;
+    last->layer = e->unit->number;
 }
 
 /* --- a stage ------------------------------------------------------------------------------------------- */
@@ -332,6 +347,16 @@ static ls_status write_stage(writer *w, ls_train_dry *d)
     return w->to->n > n ? to_front(w->to, n) : LS_OK;
 }
 
+static ls_status copy_uneven(const ls_measured *m, ls_step_lists *out)
+{
+    if (!m || !m->uneven) return LS_OK;
+    const size_t n = (size_t)m->layers * (size_t)out->size[LS_AXIS_EP];
+    out->uneven = malloc(n * sizeof *out->uneven);
+    if (!out->uneven) return ls_fail(LS_NO_MEMORY, "the loads of experts of %d ranks", out->size[LS_AXIS_EP]);
+    memcpy(out->uneven, m->uneven, n * sizeof *out->uneven);
+    return LS_OK;
+}
+
 ls_status ls_step_lists_create(const ls_train_config *c, int ranks, int local, const ls_step_rates *rates,
                                ls_step_lists *out)
 {
@@ -348,6 +373,7 @@ ls_status ls_step_lists_create(const ls_train_config *c, int ranks, int local, c
                                       .micro_batches = s.plan.micro_batches };
         out->chunks = ls_pipe_chunks(&pipe, out->stages);
         ls_step_dry_work(&s, &out->flops, &out->tokens, &out->what);
+        st = copy_uneven(rates->measured, out);
     }
     for (int k = 0; st == LS_OK && k < out->stages; k++) {
         ls_train_dry d = { 0 };
@@ -369,5 +395,6 @@ void ls_step_lists_free(ls_step_lists *l)
         free(l->of[k].item);
         free(l->of[k].op);
     }
+    free(l->uneven);
     *l = (ls_step_lists){ 0 };
 }

@@ -13,7 +13,7 @@ enum { NOTHING };                    /* the first of the costs: 0 s */
 #define MOST_MASKS 32
 #define MOST_EDGES ((int)(LS_DES_MOST_VIA - FIRST_EDGE) / 2)
 
-/* The program of a stage, and which item each operation is of. */
+/* What ranks of a stage do, and which item each operation is of. */
 typedef struct program {
     ls_des_op *op; /* owned */
     int *item;     /* owned */
@@ -24,7 +24,8 @@ typedef struct builder {
     const ls_step_lists *l;
     const ls_step_sim_opts *o;
     ls_step_result *out;
-    program compute[LS_STEP_STAGES], beside[LS_STEP_STAGES];
+    program *compute, *beside; /* owned: [stages x eps] */
+    int eps;       /* places along ep whose ranks have programs of their own; 1: all have the same */
     ls_mesh_groups groups[MOST_MASKS];
     int ngroups;
     double *cost;  /* owned, as all below */
@@ -45,6 +46,14 @@ static int stage_of(const builder *b, int rank)
     int stage, stages;
     ls_mesh_place(b->l->size, b->l->order, rank, LS_ALONG(LS_AXIS_PP), &stage, &stages);
     return stage;
+}
+
+/* Ranks of a stage and a place along ep do the same. */
+static int program_of(const builder *b, int rank)
+{
+    int place = 0, of;
+    if (b->eps > 1) ls_mesh_place(b->l->size, b->l->order, rank, LS_ALONG(LS_AXIS_EP), &place, &of);
+    return stage_of(b, rank) * b->eps + place;
 }
 
 double ls_step_tail_s(const ls_step_parts *stage, int stages)
@@ -203,13 +212,20 @@ static double half_message_s(const builder *b, const ls_step_item *i)
     return m ? 0.5 * m->seconds * b->o->colls->part : 0;
 }
 
-static ls_status put_item(builder *b, int stage, int k, int calls[LS_STEP_PRICES], int *waited)
+/* Of a place along ep: what a router sent there takes as much longer as there is more of it. */
+static double work_s(const builder *b, const ls_step_item *i, int ep)
+{
+    const double more = b->eps > 1 && i->routed > 0 ? b->l->uneven[i->layer * b->eps + ep] - 1 : 0;
+    return i->seconds + more * i->routed;
+}
+
+static ls_status put_item(builder *b, int stage, int ep, int k, int calls[LS_STEP_PRICES], int *waited)
 {
     const ls_step_item *i = &b->l->of[stage].item[k];
-    program *own = &b->compute[stage], *beside = &b->beside[stage];
+    program *own = &b->compute[stage * b->eps + ep], *beside = &b->beside[stage * b->eps + ep];
     const uint32_t via = FIRST_EDGE + 2 * (uint32_t)i->edge + (i->forward ? 0 : 1);
     const double half = half_message_s(b, i);
-    double seconds = i->seconds;
+    double seconds = work_s(b, i, ep);
     uint32_t cost = NOTHING, groups = 0;
     if (i->kind == LS_ITEM_COLL || i->kind == LS_ITEM_BEGIN) {
         LS_TRY(groups_of(b, i, &groups));
@@ -251,7 +267,7 @@ static ls_status put_item(builder *b, int stage, int k, int calls[LS_STEP_PRICES
     return LS_OK;
 }
 
-static ls_status put_stage(builder *b, int stage)
+static ls_status put_program(builder *b, int stage, int ep)
 {
     static const ls_des_op end = { .kind = LS_DES_END };
     int calls[LS_STEP_PRICES] = { 0 }, waited = 0;
@@ -261,9 +277,21 @@ static ls_status put_stage(builder *b, int stage)
     b->stage = stage;
     b->begun = 0;
     b->since = 0;
-    for (int k = 0; k < b->l->of[stage].n; k++) LS_TRY(put_item(b, stage, k, calls, &waited));
-    LS_TRY(put(&b->compute[stage], -1, end));
-    return put(&b->beside[stage], -1, end);
+    for (int k = 0; k < b->l->of[stage].n; k++) LS_TRY(put_item(b, stage, ep, k, calls, &waited));
+    LS_TRY(put(&b->compute[stage * b->eps + ep], -1, end));
+    return put(&b->beside[stage * b->eps + ep], -1, end);
+}
+
+static ls_status put_programs(builder *b)
+{
+    b->eps = b->l->uneven ? b->l->size[LS_AXIS_EP] : 1;
+    const size_t n = (size_t)b->l->stages * (size_t)b->eps;
+    b->compute = calloc(n, sizeof *b->compute);
+    b->beside = calloc(n, sizeof *b->beside);
+    if (!b->compute || !b->beside) return ls_fail(LS_NO_MEMORY, "%zu programs", n);
+    for (int s = 0; s < b->l->stages; s++)
+        for (int ep = 0; ep < b->eps; ep++) LS_TRY(put_program(b, s, ep));
+    return LS_OK;
 }
 
 /* --- ranks ----------------------------------------------------------------------------------------------------- */
@@ -285,8 +313,8 @@ static ls_status put_ranks(builder *b)
         (b->o->core && !b->core) || (b->o->wake_s > 0 && !b->wake))
         return ls_fail(LS_NO_MEMORY, "%zu ranks", ranks);
     for (uint32_t p = 0; p < n; p++) {
-        const int stage = stage_of(b, (int)(p / 2));
-        b->all[p] = p % 2 ? b->beside[stage].op : b->compute[stage].op;
+        const int of = program_of(b, (int)(p / 2));
+        b->all[p] = p % 2 ? b->beside[of].op : b->compute[of].op;
         b->base[p] = p;
         b->place[p] = p / 2;
         b->pace[p] = 1;
@@ -316,10 +344,10 @@ static ls_status put_ranks(builder *b)
 static void on_span(void *arg, const ls_des_op *op, const ls_des_span *s)
 {
     builder *b = arg;
-    const int rank = (int)(s->process / 2), stage = stage_of(b, rank);
+    const int rank = (int)(s->process / 2), of = program_of(b, rank);
     const bool beside = s->process % 2 == 1;
-    const program *p = beside ? &b->beside[stage] : &b->compute[stage];
-    const ls_step_item *i = &b->l->of[stage].item[p->item[s->at]];
+    const program *p = beside ? &b->beside[of] : &b->compute[of];
+    const ls_step_item *i = &b->l->of[of / b->eps].item[p->item[s->at]];
     ls_step_parts *to = &b->parts[rank];
     if (beside && op->kind == LS_DES_MEET) b->beside_s += s->until_s - s->ready_s;
     if (beside && op->kind == LS_DES_WORK) b->beside_s += s->until_s - s->from_s;
@@ -372,7 +400,7 @@ static ls_status run(builder *b)
     LS_TRY(ls_topo_check_ranks(b->o->t, b->l->ranks));
     LS_TRY(add_cost(b, -1, &(uint32_t){ 0 })); /* the place of NOTHING */
     b->cost[NOTHING] = 0;
-    for (int s = 0; s < b->l->stages; s++) LS_TRY(put_stage(b, s));
+    LS_TRY(put_programs(b));
     LS_TRY(put_ranks(b));
     if (b->o->trace) LS_TRY(ls_step_trace_create(b->l, b->o->traced, &b->trace));
     const ls_des_model m = {
@@ -400,12 +428,14 @@ ls_status ls_step_simulate(const ls_step_lists *l, const ls_step_sim_opts *o, ls
     builder b = { .l = l, .o = o, .out = out };
     *out = (ls_step_result){ 0 };
     const ls_status st = run(&b);
-    for (int s = 0; s < LS_STEP_STAGES; s++) {
-        free(b.compute[s].op);
-        free(b.compute[s].item);
-        free(b.beside[s].op);
-        free(b.beside[s].item);
+    for (int k = 0; b.compute && b.beside && k < l->stages * b.eps; k++) {
+        free(b.compute[k].op);
+        free(b.compute[k].item);
+        free(b.beside[k].op);
+        free(b.beside[k].item);
     }
+    free(b.compute);
+    free(b.beside);
     free(b.cost);
     free(b.all);
     free(b.base);

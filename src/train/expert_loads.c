@@ -1,6 +1,7 @@
 /* expert_loads.c -- a few steps of the whole model on one rank, and what its routers did in the last one. */
 #include "train/expert_loads.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,6 +28,9 @@ typedef struct job {
 static ls_status take(const ls_model *m, ls_expert_loads *out)
 {
     const int64_t L = m->lm.n_layer, E = m->lm.n_experts;
+    out->layers = L;
+    out->experts = E;
+    out->most = m->lm.capacity_factor * (double)m->lm.top_k / (double)E;
     out->part = calloc((size_t)(L * E), sizeof *out->part);
     if (!out->part) return ls_fail(LS_NO_MEMORY, "the loads of %lld experts", (long long)E);
     for (int l = 0; l < L; l++) {
@@ -110,6 +114,21 @@ void ls_expert_loads_busiest(const float *part, int64_t layers, int64_t experts,
         }
         memcpy(out + l * experts + rank * n, from + busiest * n, (size_t)n * sizeof *out);
         memcpy(out + l * experts + busiest * n, from + rank * n, (size_t)n * sizeof *out);
+    }
+}
+
+void ls_expert_loads_of_ranks(const ls_expert_loads *l, int ranks, double *out)
+{
+    const int64_t n = l->experts / ranks; /* of a rank */
+    for (int64_t i = 0; i < l->layers; i++) {
+        double all = 0, *const of = out + i * ranks;
+        for (int r = 0; r < ranks; r++) of[r] = 0;
+        for (int64_t e = 0; e < n * ranks; e++) {
+            const double part = (double)l->part[i * l->experts + e], got = l->most > 0 ? fmin(part, l->most) : part;
+            of[e / n] += got;
+            all += got;
+        }
+        for (int r = 0; r < ranks; r++) of[r] = all > 0 ? ranks * of[r] / all : 1;
     }
 }
 

@@ -10,7 +10,9 @@
 #include "train/config.h"
 
 typedef struct ls_expert_loads {
-    float *part;    /* owned: [n_layer][n_experts], ls_moe_rule.loads; zeros: a dense layer. NULL: no experts */
+    float *part;    /* owned: [layers][experts], ls_moe_rule.loads; zeros: a dense layer. NULL: no experts */
+    int64_t layers, experts;
+    double most;    /* part for which an expert has room (moe.capacity_factor); 0: for all */
     double busiest; /* the largest of them */
     int steps;      /* that were taken, the last of which has these loads */
 } ls_expert_loads;
@@ -25,6 +27,9 @@ ls_status ls_expert_loads_find(const ls_train_config *c, const ls_plan *p, int c
 /* Loads [layers][experts] for rank `rank` of `ranks` that divide the experts evenly: in each layer its experts change
  * places with those of the rank that gets most, since all ranks wait for that one. */
 void ls_expert_loads_busiest(const float *part, int64_t layers, int64_t experts, int ranks, int rank, float *out);
+/* How many tokens the experts of each of `ranks` ranks, which divide them evenly, get in proportion to their mean:
+ * out[layers][ranks]; 1 in a dense layer. */
+void ls_expert_loads_of_ranks(const ls_expert_loads *l, int ranks, double *out);
 void ls_expert_loads_free(ls_expert_loads *l);
 
 #endif
