@@ -111,46 +111,57 @@ static void ranks_have_what_their_experts_get(void **state)
     for (int i = 0; i < 6; i++) assert_true(fabs(out[i] - room[i]) < 1e-12);
 }
 
-/* Where ranks that divide experts share cores: products of the rows that a router sends, in layers that have experts. */
+/* Where ranks that divide experts share cores: products of rows that a router sends, in layers that have experts. */
 static void lists_know_how_uneven_experts_are(void **state)
 {
     (void)state;
-    static const struct { const char *axis, *capacity; int cores; bool uneven; } row[] = {
-        { "parallel.ep", "0", 1, true }, { "parallel.ep", "1", 1, true }, { "parallel.ep", "0", 4, false },
-        { "parallel.tp", "0", 1, false },
+    static const struct { const char *axis, *more[3]; int ranks, here, cores; bool uneven; } row[] = {
+        { "parallel.ep", { "moe.capacity_factor", "0" }, 2, 2, 1, true },
+        { "parallel.ep", { "moe.capacity_factor", "0.9" }, 2, 2, 1, true },
+        { "parallel.ep", { "model.shared_expert", "32" }, 2, 2, 1, true },
+        { "parallel.ep", { "parallel.pp", "2" }, 4, 4, 1, true },
+        { "parallel.ep", { "parallel.pp", "2" }, 4, 2, 1, false }, /* not all of them are timed */
+        { "parallel.ep", { NULL }, 2, 2, 4, false },
+        { "parallel.tp", { NULL }, 2, 2, 1, false },
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        const bool shared = i == 2;
         ls_expert_loads l;
-        ls_measured m;
+        ls_measured m[2];
         ls_step_lists lists;
-        configure((const char *const[]){ row[i].axis, "2", "moe.capacity_factor", row[i].capacity, NULL });
-        find(2, 60, &l);
-        assert_true(i == 1 ? fabs(l.most - .5) < 1e-12 : l.most <= 0);
-        if (ls_measure_stages(&c, 2, 2, row[i].cores, LS_MEASURE_LONG_S, &m) < 0) fail_msg("%s", ls_last_error());
-        const ls_step_rates rates = { .flops_per_s = 1, .measured = &m, .by_stage = true };
-        if (ls_step_lists_create(&c, 2, 2, &rates, &lists) < 0) fail_msg("%s", ls_last_error());
-        assert_true((m.uneven != NULL) == row[i].uneven && (lists.uneven != NULL) == row[i].uneven);
+        configure((const char *const[]){ row[i].axis, "2", row[i].more[0], row[i].more[1], NULL });
+        find(row[i].ranks, 60, &l);
+        assert_true(fabs(l.most - (i == 1 ? .5 : 0)) < 1e-12); /* 7.2 of 16 tokens: there is room for 8 */
+        if (ls_measure_stages(&c, row[i].ranks, row[i].here, row[i].cores, LS_MEASURE_LONG_S, m) < 0)
+            fail_msg("%s", ls_last_error());
+        const ls_step_rates rates = { .flops_per_s = 1, .measured = m, .by_stage = true };
+        if (ls_step_lists_create(&c, row[i].ranks, row[i].ranks, &rates, &lists) < 0) fail_msg("%s", ls_last_error());
+        assert_true((m->uneven != NULL) == row[i].uneven && (lists.uneven != NULL) == row[i].uneven);
         double want[LAYERS * 2] = { 0 }, routed[LAYERS] = { 0 };
+        double products[LAYERS] = { 0 }, between[LAYERS] = { 0 }; /* of three matrices, and what is between */
         ls_expert_loads_of_ranks(&l, 2, want);
         for (int k = 0; row[i].uneven && k < LAYERS * 2; k++) assert_true(fabs(lists.uneven[k] - want[k]) < 1e-12);
-        for (int k = 0; k < lists.of[0].n; k++) {
-            const ls_step_item *x = &lists.of[0].item[k];
-            assert_true(x->routed <= 0 || (x->kind == LS_ITEM_WORK && x->routed < x->seconds));
-            routed[x->layer] += x->routed;
-        }
-        double products[LAYERS] = { 0 }, between[LAYERS] = { 0 }; /* of three matrices, and what is between */
-        for (int k = 0; k < m.n; k++) {
-            const int layer = m.row[k].unit[2] - '0';
-            const double s = row[i].uneven && layer > 0 ? m.row[k].takes.busy_s / 2 : 0; /* rows are of both ranks */
-            if (strncmp(m.row[k].name, "experts ", 8) == 0) products[layer] += s;
-            if (strncmp(m.row[k].name, "swiglu ", 7) == 0) between[layer] += s;
+        for (int s = 0; s < lists.stages; s++) {
+            for (int k = 0; k < lists.of[s].n; k++) {
+                const ls_step_item *x = &lists.of[s].item[k];
+                assert_true(x->routed <= 0 || (x->kind == LS_ITEM_WORK && x->routed < x->seconds));
+                routed[x->layer] += x->routed;
+            }
+            for (int k = 0; k < m[s].n; k++) {
+                const ls_measured_row *of = &m[s].row[k];
+                const int layer = of->unit[2] - '0';
+                const double busy = row[i].uneven && layer > 0 ? of->takes.busy_s / 2 : 0; /* rows are of both ranks */
+                if (strncmp(of->name, "experts ", 8) == 0) products[layer] += busy;
+                if (strncmp(of->name, "swiglu ", 7) == 0 && !shared) between[layer] += busy;
+            }
         }
         for (int k = 0; k < LAYERS; k++) /* a dry step has a swiglu of other sizes */
             if (routed[k] < .999 * products[k] || routed[k] > 1.001 * (products[k] + 2 * between[k]))
-                fail_msg("row %zu, layer %d: %g s, expected %g and up to twice %g", i, k, routed[k], products[k], between[k]);
+                fail_msg("row %zu, layer %d: %g s, expected %g and up to twice %g", i, k, routed[k], products[k],
+                         between[k]);
         ls_step_lists_free(&lists);
         assert_null(lists.uneven);
-        ls_measured_free(&m);
+        for (int s = 0; s < (i == 3 || i == 4 ? 2 : 1); s++) ls_measured_free(&m[s]);
         ls_expert_loads_free(&l);
         ls_opts_destroy(o);
     }

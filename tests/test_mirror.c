@@ -72,7 +72,7 @@ static void others_give_what_this_rank_gives(void **state)
 static void messages_are_the_same_numbers(void **state)
 {
     (void)state;
-    enum { SHORT = 16384, LONG = SHORT + 2 };
+    enum { SHORT = 8192, LONG = SHORT + 2 };
     ls_world *w;
     void *x;
     assert_int_equal(ls_world_mirror(0, 2, NULL, NULL, NULL, &w), LS_OK);

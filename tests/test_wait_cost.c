@@ -260,6 +260,24 @@ static void a_machine_is_measured(void **state)
     }
 }
 
+/* Forward one message at a time. Backward the first keys and values alone; then those and the gradients of the round
+ * before; then gradients, while the last round is computed; and those of the last round. */
+static void messages_of_a_ring_travel_as_in_the_step(void **state)
+{
+    (void)state;
+    static const int two[] = { 1, 1, 1, 0 }, four[] = { 1, 1, 1, 1, 2, 2, 1, 0 };
+    const struct { int ranks, n; const int *want; } row[] = { { 2, 4, two }, { 4, 8, four } };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        int done = 0;
+        for (int k = 0; k < 3 * row[i].n; k++) { /* layer after layer */
+            const int n = ls_ring_at_once(row[i].ranks, done);
+            assert_int_equal(n, row[i].want[k % row[i].n]);
+            done += n > 0 ? n : 1;
+        }
+        assert_int_equal(done, 3 * (3 * row[i].ranks - 2));
+    }
+}
+
 /* Groups of a mesh of 2 x 2, and the two ends of a pipeline. */
 static void collectives_of_this_machine_are_timed(void **state)
 {
@@ -551,6 +569,7 @@ int main(void)
         cmocka_unit_test(waking_is_measured),
         cmocka_unit_test(caches_hold_so_much),
         cmocka_unit_test(a_machine_is_measured),
+        cmocka_unit_test(messages_of_a_ring_travel_as_in_the_step),
         cmocka_unit_test(collectives_of_this_machine_are_timed),
         cmocka_unit_test(ranks_are_where_a_step_takes_the_mean),
         cmocka_unit_test(ranks_whose_experts_have_more_take_longer),

@@ -19,7 +19,7 @@
 #include "net/open.h"
 #include "net/transports.h"
 
-#define SHORT 16384 /* bytes of a message that a mirror copies */
+#define SHORT 8192 /* at most so many bytes of a message are copied without a look at clocks */
 
 struct ls_record {
     bool mirrors, yields; /* a mirror's, which notes nothing */

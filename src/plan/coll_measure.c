@@ -130,7 +130,7 @@ static bool is_of_ring(const ls_step_call *x)
     return x->coll == LS_SENDRECV && !ls_step_same_span(&x->span, &stages);
 }
 
-/* Two messages of a ring have room. */
+/* Vectors have room for two messages of a ring. */
 static size_t measured_bytes(const job *j, const ls_step_call *x)
 {
     const size_t most = is_of_ring(x) ? j->most / 2 : j->most;
@@ -150,7 +150,7 @@ static void lay_spans(caller *k, const ls_step_call *x, size_t values, ls_coll_a
 
 static size_t values_of(const job *j, const ls_step_call *x)
 {
-    return measured_bytes(j, x) / sizeof(float) + (measured_bytes(j, x) % sizeof(float) > 0);
+    return (measured_bytes(j, x) + sizeof(float) - 1) / sizeof(float);
 }
 
 /* To the next rank, and one from the rank before. */
@@ -184,8 +184,8 @@ static ls_status call(caller *k, const ls_step_call *x)
     return ls_work_wait(work);
 }
 
-/* One of two that may be on their way: what came in is sent on. */
-static ls_status begin_hop(const caller *k, const ls_step_call *x, int round, int which, ls_work *work[2])
+/* One of two that may be on their way: what came in is sent on in the next round. */
+static ls_status begin_hop(const caller *k, const ls_step_call *x, int round, int which, ls_work **work)
 {
     ls_p2p op[2];
     const size_t at = (size_t)which * values_of(k->j, x);
@@ -208,57 +208,96 @@ static void read_near(caller *k, int passes)
 }
 
 /* What a rank does between two calls: it reads what else it has, computes for as long as it does on average between two
- * calls of the step (meanwhile others, who share its core, wait or have their turn), and at last writes its vector. */
+ * calls of the step (meanwhile others, who share its core, wait or have their turn), and at last writes its vector. In a
+ * ring it sends on what came in. */
 static void compute(caller *k, const ls_step_call *x)
 {
     const size_t n = measured_bytes(k->j, x);
     float *vector = x->coll == LS_SENDRECV || x->vector.apart ? k->in : k->out;
     read_lines(k, k->j->gap_bytes);
     read_near(k, k->passes);
-    if (is_of_ring(x)) return; /* which sends what came in */
+    if (is_of_ring(x)) return;
     for (size_t i = 0; i < n / sizeof(float); i += LINE / sizeof(float)) vector[i] = 1;
 }
 
-static int calls_of(size_t nbytes) { return nbytes <= SHORT ? 24 : nbytes <= (size_t)512 << 10 ? 6 : 2; }
+/* Of a ring those of whole layers. */
+static int calls_of(const ls_step_call *x, size_t nbytes, int members)
+{
+    const int n = nbytes <= SHORT ? 24 : nbytes <= (size_t)512 << 10 ? 6 : 2, each = LS_RING_MESSAGES(members);
+    return is_of_ring(x) ? (n + each - 1) / each * each : n;
+}
 
-/* From the moment at which the first rank begins to that at which the last one has ended: with the reads of clocks. Per
- * call: by the clock; what all ranks computed; how often a rank looked at its processor's clock for that. */
-typedef struct batch { double wall_s, busy_s, looks; } batch;
+/* From the moment at which the first rank begins to that at which the last one has ended: with the reads of clocks. */
+typedef struct batch {
+    double wall_s, busy_s; /* by the clock; what all ranks computed */
+    int calls, looks;      /* of each rank: at its processor's clock, around what it computed */
+} batch;
 
-/* Computes, and calls; or computes while messages of a ring are on their way. Of three of them two travel at a time:
- * forward it is one, backward two (keys and values, and their gradients). *done: calls so far. */
-static ls_status time_next(caller *k, const ls_step_call *x, int way, int *done, double *busy)
+static void time_computing(caller *k, const ls_step_call *x, int times, batch *of)
 {
     const ls_env *env = ls_env_get();
-    const bool calls = way == CALL && k->g, ring = is_of_ring(x);
-    const int n = ring && *done % 3 == 1 ? 2 : 1;
-    ls_work *work[2][2] = { { NULL } };
-    for (int m = 0; m < n && calls && ring; m++) LS_TRY(begin_hop(k, x, *done, m, work[m]));
     const uint64_t cpu = env->thread_cpu_ns();
-    for (int m = 0; m < n; m++) compute(k, x);
-    *busy += 1e-9 * (double)(env->thread_cpu_ns() - cpu);
-    for (int m = 0; m < 2 * n; m++) LS_TRY(ls_work_wait(work[m / 2][m % 2]));
-    if (calls && !ring) LS_TRY(call(k, x));
-    *done += n;
-    return LS_OK;
+    for (int i = 0; i < times; i++) compute(k, x);
+    of->busy_s += 1e-9 * (double)(env->thread_cpu_ns() - cpu);
+    of->looks++;
+}
+
+int ls_ring_at_once(int ranks, int done)
+{
+    const int at = done % LS_RING_MESSAGES(ranks), pairs = 2 * (ranks - 2);
+    if (at == LS_RING_MESSAGES(ranks) - 1) return 0;
+    return at >= ranks && at < ranks + pairs ? 2 : 1;
+}
+
+/* Also after a failure. */
+static ls_status wait_all(ls_work *const *work, int n)
+{
+    ls_status first = LS_OK;
+    for (int i = 0; i < n; i++) {
+        const ls_status st = ls_work_wait(work[i]);
+        if (first == LS_OK) first = st;
+    }
+    return first;
+}
+
+/* Computes while messages of a ring are on their way. */
+static ls_status time_ring(caller *k, const ls_step_call *x, int way, batch *of)
+{
+    const int ranks = k->g ? ls_group_size(k->g) : 2, n = ls_ring_at_once(ranks, of->calls), all = n > 0 ? n : 1;
+    ls_work *work[4] = { NULL };
+    ls_status st = LS_OK;
+    for (int m = 0; m < n && way == CALL && st == LS_OK; m++) st = begin_hop(k, x, of->looks, m, &work[2 * m]);
+    time_computing(k, x, all, of);
+    if (n == 0 && way == CALL && st == LS_OK) st = begin_hop(k, x, of->looks, 0, work);
+    const ls_status waited = wait_all(work, 4);
+    of->calls += all;
+    return st == LS_OK ? waited : st;
+}
+
+static ls_status time_next(caller *k, const ls_step_call *x, int way, batch *of)
+{
+    if (is_of_ring(x)) return time_ring(k, x, k->g ? way : NO_CALL, of);
+    time_computing(k, x, 1, of);
+    of->calls++;
+    return way == CALL && k->g ? call(k, x) : LS_OK;
 }
 
 static ls_status time_batch(caller *k, const ls_step_call *x, int way, batch *out)
 {
     const ls_env *env = ls_env_get();
     ls_group *all = ls_world_group(k->w);
-    const int calls = calls_of(measured_bytes(k->j, x));
-    int done = 0, looks = 0;
-    double busy = 0;
-    LS_TRY(time_next(k, x, way, &done, &busy)); /* the first call finds nothing in caches */
+    const int calls = calls_of(x, measured_bytes(k->j, x), k->g ? ls_group_size(k->g) : 1);
+    batch first = { 0 }, of = { 0 };
+    LS_TRY(time_next(k, x, way, &first)); /* the first call finds nothing in caches */
     LS_TRY(ls_barrier(all));
     int64_t from = (int64_t)env->mono_ns();
-    for (done = 0, busy = 0; done < calls; looks++) LS_TRY(time_next(k, x, way, &done, &busy));
+    while (of.calls < calls) LS_TRY(time_next(k, x, way, &of));
     int64_t to = (int64_t)env->mono_ns();
     LS_TRY(ls_all_reduce(all, &from, &from, 1, LS_I64, LS_MIN));
     LS_TRY(ls_all_reduce(all, &to, &to, 1, LS_I64, LS_MAX));
-    LS_TRY(ls_all_reduce(all, &busy, &busy, 1, LS_F64, LS_SUM));
-    *out = (batch){ 1e-9 * (double)(to - from) / done, busy / done, (double)looks / done };
+    LS_TRY(ls_all_reduce(all, &of.busy_s, &of.busy_s, 1, LS_F64, LS_SUM));
+    of.wall_s = 1e-9 * (double)(to - from);
+    *out = of;
     return LS_OK;
 }
 
@@ -270,11 +309,12 @@ static ls_status time_call(caller *k, const ls_step_call *x, double *s)
     batch with, without;
     LS_TRY(time_batch(k, x, CALL, &with));
     if (k->j->of->part < 1) {
-        *s = with.wall_s - (with.busy_s + with.looks * k->look_s * k->j->l->ranks) / k->j->cores;
+        const double busy = with.busy_s + with.looks * k->look_s * k->j->l->ranks;
+        *s = (with.wall_s - busy / k->j->cores) / with.calls;
         return LS_OK;
     }
     LS_TRY(time_batch(k, x, NO_CALL, &without));
-    *s = with.wall_s - without.wall_s;
+    *s = (with.wall_s - without.wall_s) / with.calls;
     return LS_OK;
 }
 

@@ -4,9 +4,9 @@
  * same kind of vector, all of its groups at once, as ranks do that are alike. Between two calls each rank reads as many
  * bytes as the step does on average between two calls, and writes its vector, as backward does. Where ranks share cores
  * it reads a quarter of them, and computes for as long as the step does, at most 0.1 ms. What that takes is taken off:
- * of ranks that share cores their processor time between these very calls, else the time of a batch without calls. A
- * message of a ring goes on while its rank computes, as in the step, and of three of them two travel at a time. All
- * collectives are timed in turn, in several passes, each with another assignment of ranks to cores that they share.
+ * of ranks that share cores their processor time between these very calls, else the time of a batch without calls.
+ * Messages of a ring go on while their ranks compute, as in the step, and what came in is sent on. All collectives are
+ * timed in turn, in several passes, each with another assignment of ranks to cores that they share.
  */
 #ifndef LS_PLAN_COLL_MEASURE_H
 #define LS_PLAN_COLL_MEASURE_H
@@ -35,6 +35,12 @@ void ls_colls_free(ls_measured_colls *m);
 /* Messages between stages, timed where ranks share cores: each rank sends one to the next stage, the last one to the
  * first, and receives one. As LS_SENDRECV of this span. */
 #define LS_BETWEEN_STAGES { .axes = LS_ALONG(LS_AXIS_PP) }
+/* Of so many ranks in a ring (cp_ring.c), each sends so many messages per layer: forward keys and values, ranks - 1
+ * times; backward the same, and `ranks` times their gradients. */
+#define LS_RING_MESSAGES(ranks) (3 * (ranks) - 2)
+/* How many of them travel while a rank computes, once `done` were sent: one; two where keys and values and gradients of
+ * the round before do so together; 0: the last one, which is waited for at once. ranks: 2 and more. */
+int ls_ring_at_once(int ranks, int done);
 /* NULL: it was not measured. */
 const ls_measured_coll *ls_colls_find(const ls_measured_colls *m, const ls_step_call *call);
 

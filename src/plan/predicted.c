@@ -211,12 +211,11 @@ static void sum_up(const ls_step_result *r, int stages, bool shared, ls_predicte
 /* What was simulated is one assignment to cores: ranks wait as much more, or less, as all of them take on average. */
 static void to_mean(double mean_s, ls_predicted_time *t)
 {
-    const double waits = t->exposed + t->bubble;
-    if (!(mean_s > 0) || !(waits > 0)) return;
-    const double part = fmax(0, waits + mean_s - t->step) / waits;
-    t->exposed *= part;
-    t->bubble *= part;
-    t->step = mean_s;
+    const double waits = t->exposed + t->bubble, left = fmax(0, waits + mean_s - t->step);
+    if (!(mean_s > 0)) return;
+    t->bubble *= waits > 0 ? left / waits : 0;
+    t->exposed = left - t->bubble;
+    t->step += left - waits;
 }
 
 static ls_status simulate(const ls_train_config *c, ls_predicted *p)

@@ -14,6 +14,7 @@ typedef struct writer {
     const ls_step_dry *s;
     const ls_step_rates *rates;
     const ls_measured *measured; /* of the stage; NULL: none */
+    bool uneven;   /* places along ep differ */
     const ls_train_dry *d;
     ls_step_list *to;
     int rank;      /* along pp */
@@ -177,12 +178,12 @@ static ls_measured_time time_of(const writer *w, const ls_op_event *e)
 static bool is_routed(const writer *w, const ls_op_event *e)
 {
     const ls_measured *m = w->rates->measured;
-    const int eps = w->s->plan.size[LS_AXIS_EP];
     bool uneven = false;
-    if (!m || !m->uneven || !e->unit || e->unit->number >= m->layers) return false;
-    for (int p = 0; p < eps; p++) uneven |= m->uneven[e->unit->number * eps + p] < 1;
+    if (!w->uneven || !e->unit || e->unit->number >= m->layers) return false;
+    for (int p = 0; p < m->eps; p++) uneven |= m->uneven[e->unit->number * m->eps + p] < 1;
     if (!uneven) return false;
-    return strncmp(e->name, "experts ", 8) == 0 || strncmp(e->name, "swiglu ", 7) == 0;
+    const bool shared = w->d->par.model->lm.shared_expert > 0; /* it has a swiglu of all tokens */
+    return strncmp(e->name, "experts ", 8) == 0 || (!shared && strncmp(e->name, "swiglu ", 7) == 0);
 }
 
 static void on_op(void *arg, const ls_op_event *e)
@@ -349,7 +350,7 @@ static ls_status write_stage(writer *w, ls_train_dry *d)
 
 static ls_status copy_uneven(const ls_measured *m, ls_step_lists *out)
 {
-    if (!m || !m->uneven) return LS_OK;
+    if (!m || !m->uneven || m->eps != out->size[LS_AXIS_EP]) return LS_OK;
     const size_t n = (size_t)m->layers * (size_t)out->size[LS_AXIS_EP];
     out->uneven = malloc(n * sizeof *out->uneven);
     if (!out->uneven) return ls_fail(LS_NO_MEMORY, "the loads of experts of %d ranks", out->size[LS_AXIS_EP]);
@@ -378,7 +379,8 @@ ls_status ls_step_lists_create(const ls_train_config *c, int ranks, int local, c
     for (int k = 0; st == LS_OK && k < out->stages; k++) {
         ls_train_dry d = { 0 };
         const ls_measured *m = rates->measured ? &rates->measured[rates->by_stage ? k : 0] : NULL;
-        writer w = { .s = &s, .rates = rates, .measured = m, .d = &d, .to = &out->of[k], .rank = k };
+        writer w = { .s = &s, .rates = rates, .measured = m, .d = &d, .to = &out->of[k], .rank = k,
+                     .uneven = out->uneven != NULL };
         st = ls_step_dry_open(&s, k, &d);
         if (st == LS_OK) st = write_stage(&w, &d);
         free(w.wanted);

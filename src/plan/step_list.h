@@ -41,8 +41,9 @@ typedef struct ls_step_item {
     char label[LS_ITEM_LABEL];
     ls_item_part part;   /* WORK */
     double seconds;      /* WORK: of a device, or of a core */
-    double routed;       /* WORK: of `seconds`, what depends on how many tokens the rank's experts have, */
-    int layer;           /* in this layer; 0 seconds where ranks are alike (ls_step_lists.uneven) */
+    double routed;       /* WORK: of `seconds`, what takes as long as the rank's experts have tokens; 0: nothing, or all
+                          * ranks have as many */
+    int layer;           /* whose experts they are (ls_step_lists.uneven) */
     double asleep;       /* WORK: seconds after that, in which no core is busy */
     double flops;        /* WORK */
     double bytes;        /* of a collective's vector, of a message; WORK: read and written */
@@ -103,8 +104,8 @@ typedef struct ls_step_lists {
     int local;            /* ranks that share the memory of a node */
     int order[LS_AXES];   /* of the mesh: which ranks are neighbours */
     ls_step_list of[LS_STEP_STAGES];
-    double *uneven;       /* owned: [layers][ep]: how many tokens the experts of each place along ep have, in proportion to
-                           * the mean; NULL: all have as many */
+    double *uneven;       /* owned: [layers][ep]: how many tokens the experts of each place along ep have, in proportion
+                           * to the mean; NULL: all have as many */
     const char *schedule; /* of the pipeline */
     int chunks, micro_batches;
     double flops, tokens; /* of a step, of all ranks: as in ls_step_traffic */

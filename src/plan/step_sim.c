@@ -35,7 +35,7 @@ typedef struct builder {
     double *pace, *wake;
     ls_step_parts *parts; /* [ranks] */
     double *ends, beside_s;
-    int stage;     /* at hand, */
+    int stage, at; /* at hand, and its program of a place along ep, */
     int begun;     /* and how far its items were looked at for those that go on beside */
     double since;  /* bytes that a rank of the stage at hand touches since it waited last */
     ls_step_trace *trace;
@@ -212,7 +212,8 @@ static double half_message_s(const builder *b, const ls_step_item *i)
     return m ? 0.5 * m->seconds * b->o->colls->part : 0;
 }
 
-/* Of a place along ep: what a router sent there takes as much longer as there is more of it. */
+/* Of a place along ep: what a router sent there takes as much longer as there is more of it (weights, which are read
+ * all the same, are small beside it or in caches). */
 static double work_s(const builder *b, const ls_step_item *i, int ep)
 {
     const double more = b->eps > 1 && i->routed > 0 ? b->l->uneven[i->layer * b->eps + ep] - 1 : 0;
@@ -222,7 +223,7 @@ static double work_s(const builder *b, const ls_step_item *i, int ep)
 static ls_status put_item(builder *b, int stage, int ep, int k, int calls[LS_STEP_PRICES], int *waited)
 {
     const ls_step_item *i = &b->l->of[stage].item[k];
-    program *own = &b->compute[stage * b->eps + ep], *beside = &b->beside[stage * b->eps + ep];
+    program *own = &b->compute[b->at], *beside = &b->beside[b->at];
     const uint32_t via = FIRST_EDGE + 2 * (uint32_t)i->edge + (i->forward ? 0 : 1);
     const double half = half_message_s(b, i);
     double seconds = work_s(b, i, ep);
@@ -275,11 +276,12 @@ static ls_status put_program(builder *b, int stage, int ep)
         return ls_fail(LS_UNSUPPORTED, "a pipeline of %d stages: at most %d can be simulated",
                        b->l->stages * b->l->chunks, MOST_EDGES);
     b->stage = stage;
+    b->at = stage * b->eps + ep;
     b->begun = 0;
     b->since = 0;
     for (int k = 0; k < b->l->of[stage].n; k++) LS_TRY(put_item(b, stage, ep, k, calls, &waited));
-    LS_TRY(put(&b->compute[stage * b->eps + ep], -1, end));
-    return put(&b->beside[stage * b->eps + ep], -1, end);
+    LS_TRY(put(&b->compute[b->at], -1, end));
+    return put(&b->beside[b->at], -1, end);
 }
 
 static ls_status put_programs(builder *b)

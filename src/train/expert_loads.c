@@ -25,12 +25,13 @@ typedef struct job {
 } job;
 
 /* Of the newest step: each token is counted for k experts. */
-static ls_status take(const ls_model *m, ls_expert_loads *out)
+static ls_status take(const ls_model *m, int64_t T, ls_expert_loads *out)
 {
     const int64_t L = m->lm.n_layer, E = m->lm.n_experts;
     out->layers = L;
     out->experts = E;
-    out->most = m->lm.capacity_factor * (double)m->lm.top_k / (double)E;
+    if (m->lm.capacity_factor > 0)
+        out->most = (double)ls_moe_capacity(T, m->lm.top_k, E, m->lm.capacity_factor) / (double)T;
     out->part = calloc((size_t)(L * E), sizeof *out->part);
     if (!out->part) return ls_fail(LS_NO_MEMORY, "the loads of %lld experts", (long long)E);
     for (int l = 0; l < L; l++) {
@@ -59,7 +60,7 @@ static ls_status train_rank(ls_world *w, void *arg)
     int n = 0;
     do st = ls_train_step(t, &s);
     while (st == LS_OK && ++n < j->most && env->mono_ns() - begin < j->long_ns);
-    if (st == LS_OK) st = take(t->par.model, j->out);
+    if (st == LS_OK) st = take(t->par.model, ls_train_seq_len(j->c), j->out);
     if (st == LS_OK) j->out->steps = n;
     ls_trainer_destroy(t);
     return st;

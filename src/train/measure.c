@@ -622,13 +622,14 @@ static void loads_of(const ls_train_config *c, const ls_plan *p, int copies, dou
     ls_expert_loads_free(out);
 }
 
-/* Mirrors that share cores have what each rank has, and their times become a mean. */
+/* A mirror that shares cores gets the tokens of its own rank, and rows are the mean of all of them. */
 static ls_status tell_uneven(const ls_expert_loads *loads, int ranks, ls_measured *out)
 {
     if (!loads->part || ranks == 1) return LS_OK;
     out->uneven = malloc((size_t)loads->layers * (size_t)ranks * sizeof *out->uneven);
     if (!out->uneven) return ls_fail(LS_NO_MEMORY, "the loads of experts of %d ranks", ranks);
     out->layers = loads->layers;
+    out->eps = ranks;
     ls_expert_loads_of_ranks(loads, ranks, out->uneven);
     return LS_OK;
 }
@@ -652,7 +653,7 @@ ls_status ls_measure_stages(const ls_train_config *c, int ranks, int here, doubl
     ls_context_get()->log_level = LS_LOG_WARN; /* what a run says of itself is said once */
     const double left_s = fmax(0, long_s - 1e-9 * (double)(ls_env_get()->mono_ns() - begin));
     ls_status st = in_mirrors(&mine, &p, ranks, here, crowd > 1 ? crowd : 1, left_s, c->train.steps, loads.part, out);
-    if (st == LS_OK && crowd > 1) st = tell_uneven(&loads, p.size[LS_AXIS_EP], out);
+    if (st == LS_OK && crowd > 1 && here == ranks) st = tell_uneven(&loads, p.size[LS_AXIS_EP], out);
     ls_context_get()->log_level = level;
     for (int k = 0; k < p.size[LS_AXIS_PP]; k++) {
         out[k].learning_rate = mine.optim.lr;

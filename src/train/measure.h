@@ -36,10 +36,11 @@ typedef struct ls_measured {
     double rest_s;        /* of a step, besides operations, data and optimizer */
     double busiest;       /* of mirrors that do not learn: the part of a rank's tokens that its busiest expert gets, */
     int routed_after;     /* as after so many steps (train/expert_loads.h); 0: where the router sends them */
-    double *uneven;       /* owned: [layers][parallel.ep]: of ranks that divide experts and share cores, how many tokens
-                           * those of each place have, in proportion to the mean, which the rows are of; the first
-                           * stage's. NULL: all are alike, or each is as busy as the busiest */
+    double *uneven;       /* owned: [layers][eps]: of ranks that divide experts and share cores, how many tokens
+                           * those of each place along ep have, in proportion to the mean, which the rows are of. Of
+                           * several stages only the first has it. NULL: all are alike, or as busy as the busiest */
     int64_t layers;
+    int eps;
     double learning_rate; /* of the steps: in mirrors the run's or next to none (ls_measure_stages) */
 } ls_measured;
 
