@@ -15,22 +15,27 @@ static ls_status read_secret(const ls_job_env *j, uint8_t secret[LS_SECRET_BYTES
     return j->secret_file ? ls_secret_read(j->secret_file, secret) : LS_OK;
 }
 
+#define SHORT_NAP_NS 100000u
+#define LONG_NAP_NS  100000000u
+#define NAP_PART     10 /* of the time that it has waited: a rank that predicts first must not be disturbed for seconds */
+
 ls_status ls_world_wait_for_all(ls_world *w, uint64_t deadline_ns)
 {
     const ls_env *env = ls_env_get();
-    uint64_t nap = 100000;
+    const uint64_t began = env->mono_ns();
     for (;;) {
         char missing[256];
         int n;
         LS_TRY(ls_store_ask_missing(w->store, missing, sizeof missing, &n, deadline_ns + 1000000000u));
         if (n == 0) return LS_OK;
-        if (env->mono_ns() >= deadline_ns)
+        const uint64_t now = env->mono_ns(), part = (now - began) / NAP_PART;
+        const uint64_t nap = part < SHORT_NAP_NS ? SHORT_NAP_NS : part < LONG_NAP_NS ? part : LONG_NAP_NS;
+        if (now >= deadline_ns)
             return ls_fail(LS_JOIN_TIMEOUT,
                            "%d of %d ranks joined within %.1f s, missing rank%s %s: start %s, or check WORLD_SIZE",
                            w->size - n, w->size, (double)w->opts.join_timeout_ns * 1e-9, n > 1 ? "s" : "", missing,
                            n > 1 ? "them" : "it");
-        env->wait(NULL, 0, NULL, 0, env->mono_ns() + nap);
-        if (nap < 10000000) nap += nap / 2;
+        env->wait(NULL, 0, NULL, 0, now + nap < deadline_ns ? now + nap : deadline_ns);
     }
 }
 
