@@ -213,7 +213,7 @@ static void print(const shown *s, ls_text *out)
                 ls_number_text(s->l->tokens / r->step_s, 0, b, sizeof b), s->l->what);
     if (mfu(s) > 0) ls_text_add(out, ", MFU %.1f %%", 100 * mfu(s));
     if (s->here && s->here->mean_s > 0)
-        ls_text_add(out, "\n(with ranks on cores as they are here; the mean over assignments to cores that were tried: %s)",
+        ls_text_add(out, "\n(of one assignment of ranks to cores; the mean over assignments to cores that were tried: %s)",
                     time_text(s->here->mean_s, a, sizeof a));
     ls_text_add(out, "\nbubble %.1f %%; communication exposed %s per rank, and %s beside computation\n",
                 100 * r->bubble,
