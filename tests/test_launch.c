@@ -209,6 +209,46 @@ static void sets_torchruns_environment(void **state)
     remove_folder(dir);
 }
 
+static int one_cpu(void) { return 1; }
+
+/* Of two CPUs, or of one if this process has no other: each has equally many ranks, if they can. */
+static void ranks_that_share_cores_are_bound_in_turn(void **state)
+{
+    (void)state;
+    enum { SAID = 4096 };
+    const char *say = "sed -n 's/^Cpus_allowed_list:[[:space:]]*/'$RANK' /p' /proc/self/status";
+    cpu_set_t all, two;
+    int cpu[2], n = 0;
+    char together[64];
+    assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+    CPU_ZERO(&two);
+    for (int i = 0; i < CPU_SETSIZE && n < 2; i++)
+        if (CPU_ISSET((size_t)i, &all)) CPU_SET((size_t)i, &two), cpu[n++] = i;
+    snprintf(together, sizeof together, n == 1 ? "%d" : cpu[1] == cpu[0] + 1 ? "%d-%d" : "%d,%d", cpu[0], cpu[n - 1]);
+    assert_int_equal(sched_setaffinity(0, sizeof two, &two), 0);
+    ls_env env = *ls_env_get();
+    const ls_context before = *ls_context_get();
+    env.cpus = one_cpu;
+    const struct { int nproc; bool no_bind, limited, bound; } row[] = {
+        { 4, false, false, true }, { 4, true, false, false }, { 3, false, false, n == 1 },
+        { 2, false, n == 2, n == 1 }, /* one CPU's time, on any of two */
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        if (i == 3 && n == 1) continue;
+        if (row[i].limited) ls_context_get()->env = &env;
+        outcome x = shell(row[i].nproc, say, (ls_launch_opts){ .no_bind = row[i].no_bind });
+        *ls_context_get() = before;
+        for (int r = 0; r < row[i].nproc; r++) {
+            char want[SAID];
+            snprintf(want, sizeof want, "%d %s\n", r, together);
+            if (row[i].bound) snprintf(want, sizeof want, "%d %d\n", r, cpu[r % n]);
+            if (!strstr(x.out, want)) fail_msg("row %zu: no '%s' in '%s'", i, want, x.out);
+        }
+        release(&x);
+    }
+    assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
+}
+
 /* Ranks that share cores have the same addresses, unless the caller wants them at random. */
 static void addresses_are_random_where_cores_are_not_shared(void **state)
 {
@@ -379,6 +419,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(reports_a_stopped_rank_as_hung),
         cmocka_unit_test(leaves_a_rank_alone_that_goes_on_in_time),
         cmocka_unit_test(sets_torchruns_environment),
+        cmocka_unit_test(ranks_that_share_cores_are_bound_in_turn),
         cmocka_unit_test(addresses_are_random_where_cores_are_not_shared),
         cmocka_unit_test(keeps_a_thread_count_that_is_set),
         cmocka_unit_test(shows_each_rank_one_device_as_number_0),

@@ -433,6 +433,21 @@ static void ranks_share_the_cores_equally(void **state)
     }
 }
 
+static void ranks_have_cores_of_their_own_or_share_them_in_turn(void **state)
+{
+    (void)state;
+    static const struct { int rank, ranks, cpus, first, count; } row[] = {
+        { 0, 2, 8, 0, 4 }, { 1, 2, 8, 4, 4 }, { 2, 3, 8, 4, 2 }, { 7, 8, 8, 7, 1 }, { 0, 1, 8, 0, 8 },
+        { 0, 4, 2, 0, 1 }, { 1, 4, 2, 1, 1 }, { 2, 4, 2, 0, 1 }, { 3, 4, 2, 1, 1 }, { 5, 6, 3, 2, 1 },
+        { 1, 2, 1, 0, 1 }, { 1, 3, 2, 0, 0 }, { 8, 9, 8, 0, 0 }, { 1, 2, 0, 0, 0 },
+    };
+    for (size_t i = 0; i < COUNT(row); i++) {
+        int first = -1, count = -1;
+        ls_team_cores(row[i].rank, row[i].ranks, row[i].cpus, &first, &count);
+        if (first != row[i].first || count != row[i].count) fail_msg("row %zu: %d from %d", i, count, first);
+    }
+}
+
 static void a_plan_has_no_more_threads_than_the_team(void **state)
 {
     (void)state;
@@ -471,6 +486,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_wanted_core_is_given_up, enter, leave),
         cmocka_unit_test_setup_teardown(sizes_come_from_the_environment, enter, leave),
         cmocka_unit_test_setup_teardown(ranks_share_the_cores_equally, enter, leave),
+        cmocka_unit_test_setup_teardown(ranks_have_cores_of_their_own_or_share_them_in_turn, enter, leave),
         cmocka_unit_test_setup_teardown(a_plan_has_no_more_threads_than_the_team, enter, leave),
         cmocka_unit_test_setup_teardown(what_is_told_counts_for_every_number_of_ranks, enter, leave),
         cmocka_unit_test_setup_teardown(a_team_ends_with_its_thread, enter, leave),

@@ -263,6 +263,13 @@ int ls_team_share(int cpus, int ranks)
     return ranks > 0 && cpus > ranks ? cpus / ranks : 1;
 }
 
+void ls_team_cores(int rank, int ranks, int cpus, int *first, int *count)
+{
+    const int each = cpus / ranks;
+    *count = each >= 1 ? each : cpus > 0 && ranks % cpus == 0;
+    *first = each >= 1 ? rank * each : *count ? rank % cpus : 0;
+}
+
 int ls_team_planned(int ranks)
 {
     const int share = ls_team_share(ls_env_get()->cpus(), ranks), size = ls_team_size();

@@ -30,6 +30,9 @@ int ls_team_size(void);
 bool ls_team_told(void);
 /* Otherwise: threads of each of `ranks` ranks that compute on `cpus` cores. An equal share, at least 1. */
 int ls_team_share(int cpus, int ranks);
+/* Which of `cpus` CPUs, counted from 0, the rank-th of `ranks` ranks has: *count from *first on. An equal part, or of
+ * fewer CPUs than ranks one, in turn, if each can have equally many ranks. Else *count is 0: they share all. */
+void ls_team_cores(int rank, int ranks, int cpus, int *first, int *count);
 /* Threads that each of `ranks` ranks would have on the cores that this process may use, by these two rules: for plans.
  * At most ls_team_size. */
 int ls_team_planned(int ranks);

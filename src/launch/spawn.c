@@ -12,6 +12,7 @@
 
 #define MAX_VARS 40
 #define MAX_WORDS 4096 /* of the command of a rank */
+#define CPU_WORDS 128  /* 8,192 CPUs */
 
 /* --- the environment ------------------------------------------------------------------------ */
 
@@ -214,22 +215,27 @@ static ls_status explain(const ls_job *j, const char *program, int err)
     return ls_fail(LS_SYSTEM, "starting '%s': %s", program, strerror(err));
 }
 
+/* Where a control group limits the time of more CPUs than it gives, ranks that share cores may use all of them. */
+static void bind(const ls_job *j, int r, ls_child *c)
+{
+    uint64_t mask[CPU_WORDS];
+    ls_team_cores(r, j->o->nproc, j->cpus, &c->cpu_first, &c->cpu_count);
+    if (j->cpus < j->o->nproc && ls_env_get()->cpu_mask(mask, CPU_WORDS) > j->cpus) c->cpu_count = 0;
+}
+
 static ls_status start(ls_job *j, int r, const vars *e, const char *const *argv)
 {
     const ls_env *env = ls_env_get();
     ls_job_rank *k = &j->rank[r];
     bool prefixed = j->o->prefix_cmd && j->o->prefix_rank == r;
-    int each = j->cpus / j->o->nproc, keep[] = { j->secret_fd };
+    int keep[] = { j->secret_fd };
     ls_child c = { .argv = argv, .env_set = (const char *const *)e->v, .keep_fds = keep, .nkeep = 1,
                    .stdout_fd = k->out.to, .stderr_fd = k->err.to, .die_with_parent = true };
     /* a debugger reads the terminal, which only the foreground process group may */
     c.own_group = k->own_group = !(prefixed && env->isatty(0));
     if (prefixed) c.stdout_fd = c.stderr_fd = -1;
-    if (!j->o->no_bind && j->o->nproc > 1 && each >= 1 && !prefixed) {
-        c.cpu_first = r * each;
-        c.cpu_count = each;
-    }
-    c.same_addresses = !j->o->aslr && each < 1 && j->nnodes == 1;
+    if (!j->o->no_bind && j->o->nproc > 1 && !prefixed) bind(j, r, &c);
+    c.same_addresses = !j->o->aslr && j->cpus < j->o->nproc && j->nnodes == 1;
     int pid = env->spawn(&c, &k->pidfd);
     if (pid == -EINVAL && c.cpu_count > 0) { /* fewer CPUs than we thought: unbound is only slower */
         c.cpu_count = 0;
