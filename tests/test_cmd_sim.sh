@@ -169,10 +169,6 @@ assert cats(\"step.json\") <= cats(glob.glob(\"run/trace/*\")[0]) | {\"wait\"}'"
 
 # --- refusals
 claim 'no cluster: this machine' bash -c "'$lockstep' sim llama.yaml -n 2 | grep -q '^this machine: 2 ranks (dp 2), one on each device'"
-claim 'where ranks share cores, the mean over assignments to cores is said, too' bash -c "
-    LOCKSTEP_CPUS=2 '$lockstep' sim llama.yaml -n 4 | grep -q 'the mean over assignments to cores that were tried: [0-9.]* [mu]*s)' &&
-    LOCKSTEP_CPUS=2 '$lockstep' sim llama.yaml -n 4 --json | python3 -c 'import json, sys; d = json.load(sys.stdin); sys.exit(not 0.5 < d[\"mean_step_s\"] / d[\"step_s\"] < 2)' &&
-    ! LOCKSTEP_CPUS=2 '$lockstep' sim llama.yaml -n 2 --json | grep -q mean_step_s"
 claim 'a seed without jitter' fails_with 64 '--jitter-seed draws nothing without --jitter' sim --jitter-seed 3
 claim 'ranks of no timeline' fails_with 64 '--timeline-ranks needs --timeline FILE' sim --timeline-ranks 3
 claim 'too many ranks' fails_with 78 '9 ranks do not fit on flat: it has 8 devices' sim -n 9

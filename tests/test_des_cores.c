@@ -1,5 +1,5 @@
-/* The event engine where processes share cores: equal parts of them, processes that stay on a core, a core that takes
- * over a process, and processes that sleep while they wait; against times computed by hand and small steps of time. */
+/* The event engine where processes share cores: equal parts of them, processes that stay on a core, and processes
+ * that poll or sleep while they wait; against times computed by hand and small steps of time. */
 #include "harness_des.h"
 
 /* Processes that compute for w[i], after they have slept for `asleep`[i]; when they end is in `ends`. */
@@ -54,52 +54,54 @@ static void processes_stay_on_their_cores(void **state)
     assert_int_equal(ls_des_run(&m, &r), LS_OK);
 }
 
-static void an_idle_core_takes_over_a_process(void **state)
+/* Process 0 sends after 4 to process 1, which polls on core 1 until then; the others compute there, each for 4. One
+ * that polls gets half of what they get. */
+static void who_polls_takes_of_its_core(void **state)
 {
     (void)state;
-    static const uint32_t core[] = { 0, 0, 0, 1 }, last[] = { 2, 2, 2, 2 };
-    const double none[4] = { 0 };
-    compute_on(2, core, .5, 2, (double[]){ 1, 2 }, none); /* half of a core until .5, and then one each */
-    NEAR(ends[0], 1.25);
-    NEAR(ends[1], 2.25);
-    compute_on(2, core, .5, 2, (double[]){ 2, 2 }, none); /* the same from .5 on */
-    NEAR(ends[0], 2.25);
-    NEAR(ends[1], 2.25);
-    compute_on(2, core, .5, 2, (double[]){ 1, 1 }, (double[]){ 3, 4 }); /* each comes to an idle core, but alone */
-    NEAR(ends[0], 4);
-    NEAR(ends[1], 5);
-    compute_on(2, core, .5, 2, (double[]){ 2, 2 }, (double[]){ 3, 4 }); /* at 4 core 1 has long been idle */
-    NEAR(ends[0], 5);
-    NEAR(ends[1], 6);
-    compute_on(2, core, .5, 4, (double[]){ 4, 4, 4, 1 }, none); /* core 1 takes the third at 1.5, the second at 5.5 */
-    NEAR(ends[0], 7);
-    NEAR(ends[1], 7);
-    NEAR(ends[2], 5);
-    NEAR(ends[3], 1);
-    compute_on(3, last, .1, 4, (double[]){ 3, 2, 4, 1 }, none); /* cores 0 and 1 take the two that have most to do */
-    NEAR(ends[0], .1 + 2.975);
-    NEAR(ends[1], .1 + 2 * .975 + 1);
-    NEAR(ends[2], .1 + 3.975);
-    NEAR(ends[3], .1 + 2 * .975);
-    /* after a wait of all, the two of an idle core begin when the others do, and core 1 takes none of these */
-    static const uint32_t two[] = { 0, 0, 1, 1 };
-    compute_on(2, two, .5, 4, (double[]){ 1, 1, 1, 1 }, (double[]){ 3, 3, 3, 3 });
-    for (int i = 0; i < 4; i++) NEAR(ends[i], 5);
-    static const uint32_t few[] = { 0, 0, 1, 1, 1 }, one[7] = { 0 };
-    compute_on(3, few, .1, 5, (double[]){ 1, 1, 1, 1, 1 }, (double[5]){ 0 }); /* from the core with the most works */
-    NEAR(ends[4], .1 + 1 - .1 / 3);
-    compute_on(2, one, .7, 7, (double[]){ 1, 10, 3, 100, 20, 12, 4 }, (double[7]){ 0 }); /* each has had .1 at .7 */
-    const double want[] = { 6.1, 38.1, 16.1, 100.6, 50.1, 42.1, 20.1 };
-    for (int i = 0; i < 7; i++) NEAR(ends[i], want[i]);
-    /* the second, with more to do, goes over at .5 and is done at 2.25; it stays there */
-    static const double cost[] = { 1, 3, 2, 1 };
-    const ls_des_op op[2][3] = { { WORK(0), WORK(1), END }, { WORK(2), WORK(3), END } };
-    const ls_des_op *const all[] = { op[0], op[1] };
+    static const double cost[] = { 0, 4, 2, 6 };
+    enum { NOTHING, FOUR, TWO, SIX };
+    static const bool polls[] = { true, true, false, false, false, false };
+    static const uint32_t core[] = { 0, 1, 1, 1 }, other[] = { 0, 0, 1, 1 };
+    const ls_des_op sends[] = { WORK(FOUR), SEND(1, 0, NOTHING), END }, gets[] = { RECV(0, 0, NOTHING), END };
+    const ls_des_op late[] = { ls_des_op_of(LS_DES_WORK, 0, LS_DES_ASLEEP, SIX), RECV(0, 0, NOTHING), END };
+    const ls_des_op twice[] = { RECV(0, 0, NOTHING), WORK(TWO), END };
+    const ls_des_op computes[] = { WORK(FOUR), END }, none[] = { END };
+    const struct {
+        const ls_des_op *gets, *third;
+        const uint32_t *core;
+        const bool *polls;
+        double poll, one, end;
+    } row[] = {
+        { gets, none, core, polls, .5, 4, 4 + 4 / 3. },  /* two thirds of the core until 4 */
+        { gets, computes, core, polls, .5, 4, 4 + 2 * (4 - 4 / 2.5) }, /* two fifths */
+        { gets, none, core, polls, 0, 4, 4 },
+        { gets, none, core, NULL, .5, 4, 4 },
+        { gets, none, core, polls + 2, .5, 4, 4 },      /* it does not poll */
+        { gets, none, other, polls, .5, 6, 4 },         /* on the core of the sender */
+        { late, none, core, polls, .5, 6, 4 },          /* the message is there */
+        { twice, none, core, polls, .5, 4 + 4 / 3. + 4 / 3., 4 + 8 / 3. }, /* and then half of it */
+        { gets, none, NULL, polls, .5, 4, 4 },          /* all share both cores */
+    };
+    for (size_t i = 0; i < COUNT(row); i++) {
+        const ls_des_op *const all[] = { sends, row[i].gets, computes, row[i].third };
+        ls_des_model m = model_of(4, all, shared(LS_DES_FIFO));
+        m.net.latency_s = 0;
+        m.cost = cost, m.ncosts = COUNT(cost), m.cores = 2, m.core = row[i].core;
+        m.poll = row[i].poll, m.polls = row[i].polls;
+        run(&m);
+        if (row[i].gets != twice) NEAR(ends[1], row[i].one);
+        if (fabs(ends[2] - row[i].end) > 1e-9) fail_msg("row %zu: %.9g, expected %.9g", i, ends[2], row[i].end);
+    }
+    const ls_des_op *const all[] = { none, none };
     ls_des_model m = model_of(2, all, shared(LS_DES_FIFO));
-    m.cost = cost, m.ncosts = 4, m.cores = 2, m.core = core, m.idle_s = .5;
-    run(&m);
-    NEAR(ends[0], 1.25 + 3);
-    NEAR(ends[1], 2.25 + 1);
+    ls_des_result r = { 0 };
+    m.cores = 2, m.core = core;
+    const double bad[] = { -1, (double)INFINITY, (double)NAN };
+    for (int i = 0; i < 3; i++) {
+        m.poll = bad[i];
+        assert_int_equal(ls_des_run(&m, &r), LS_INVALID);
+    }
 }
 
 /* Process 0 computes for 4, and sends (which takes .5 and 1) or meets process 1; who waits for 2 sleeps, and process 1
@@ -174,27 +176,6 @@ static void nobody_sleeps_on_a_core_that_computes(void **state)
     }
 }
 
-/* Processes 2 and 3 begin on core 0; core 1, on which process 1 waits, takes one of them when it has been idle for so
- * long that process 1 sleeps, to the last bit of that moment. */
-static void who_waits_on_a_core_that_takes_over_sleeps(void **state)
-{
-    (void)state;
-    static const uint32_t core[] = { 0, 1, 0, 0 };
-    const ls_des_op sends[] = { WORK(1), SEND(1, 0, 0), END }, busy[] = { WORK(2), END };
-    const ls_des_op gets[] = { WORK(3), RECV(0, 0, 0), END };
-    const ls_des_op *const all[] = { sends, gets, busy, busy };
-    const double wake[] = { 0, 8, 0, 0 };
-    uint64_t at = 0;
-    for (int i = 0; i < 200; i++) {
-        const double cost[] = { 0, 1, 1, .01 + .3 * uniform(&at) };
-        ls_des_model m = model_of(4, all, shared(LS_DES_FIFO));
-        m.net.latency_s = 0;
-        m.cost = cost, m.ncosts = COUNT(cost), m.cores = 2, m.core = core, m.idle_s = 2e-4, m.wake_s = wake;
-        run(&m);
-        if (!(ends[1] > 8)) fail_msg("idle since %.17g: process 1 ends at %g", cost[3], ends[1]);
-    }
-}
-
 static void cores_are_shared_evenly(void **state)
 {
     (void)state;
@@ -240,54 +221,56 @@ static void any_work_on_shared_cores_ends_when_small_steps_say(void **state)
     }
 }
 
-/* The same with a core per process, and cores that take over. */
-static void any_work_on_idle_cores_ends_when_small_steps_say(void **state)
+/* The same with a core per process. Each second one polls until it has a message, which the one before sends after a
+ * while, and computes then. */
+static void any_work_beside_polls_ends_when_small_steps_say(void **state)
 {
     (void)state;
     uint64_t at = 5;
-    uint32_t went = 0;
     for (int trial = 0; trial < 20; trial++) {
-        const uint32_t n = 2 + (uint32_t)(10 * uniform(&at)), cores = 2 + (uint32_t)(3 * uniform(&at));
-        const double dt = 1e-4, idle = .05 + .3 * uniform(&at);
-        double w[64], asleep[64], left[64], end[64] = { 0 }, since[8] = { 0 };
-        uint32_t core[64], on[64];
-        for (uint32_t i = 0; i < n; i++) left[i] = w[i] = .1 + uniform(&at), asleep[i] = 2 * uniform(&at);
-        for (uint32_t i = 0; i < n; i++) on[i] = core[i] = (uint32_t)(cores * uniform(&at));
-        for (double t = 0; t < 20; t += dt) {
-            uint32_t busy[8] = { 0 }, from = 0, to = UINT32_MAX, most = UINT32_MAX;
-            for (uint32_t i = 0; i < n; i++) busy[on[i]] += asleep[i] <= t && left[i] > 0;
-            for (uint32_t k = 0; k < cores; k++) {
-                if (busy[k] > 0) since[k] = t;
-                if (busy[k] > busy[from]) from = k;
-                if (busy[k] == 0 && t - since[k] >= idle && (to == UINT32_MAX || since[k] < since[to])) to = k;
-            }
-            for (uint32_t i = 0; i < n && to != UINT32_MAX && busy[from] > 1; i++) {
-                if (on[i] != from || asleep[i] > t || left[i] <= 0) continue;
-                if (most == UINT32_MAX || left[i] > left[most]) most = i;
-            }
-            if (most != UINT32_MAX) on[most] = to, busy[from]--, busy[to]++, went++;
-            for (uint32_t i = 0; i < n; i++)
-                if (asleep[i] <= t && left[i] > 0 && (left[i] -= dt / busy[on[i]]) <= 0) end[i] = t + dt;
+        const uint32_t n = 2 * (1 + (uint32_t)(6 * uniform(&at))), cores = 1 + (uint32_t)(3 * uniform(&at));
+        const double dt = 1e-4, poll = .5 * uniform(&at);
+        static ls_des_op op[16][4];
+        static const ls_des_op *all[16];
+        double cost[33] = { 0 }, left[16], end[16] = { 0 }, *w = cost + 1, *from = cost + 17;
+        uint32_t core[16];
+        bool polls[16];
+        for (uint32_t i = 0; i < n; i++) {
+            left[i] = w[i] = .1 + uniform(&at), from[i] = i % 2 ? from[i - 1] : 2 * uniform(&at);
+            core[i] = (uint32_t)(cores * uniform(&at)), polls[i] = i % 2;
+            op[i][0] = i % 2 ? RECV(i - 1, 0, 0) : ls_des_op_of(LS_DES_WORK, 0, LS_DES_ASLEEP, 17 + i);
+            op[i][1] = i % 2 ? WORK(1 + i) : SEND(i + 1, 0, 0);
+            op[i][2] = i % 2 ? END : WORK(1 + i);
+            op[i][3] = END;
+            all[i] = op[i];
         }
-        compute_on(cores, core, idle, n, w, asleep);
+        for (double t = 0; t < 20; t += dt) {
+            double busy[4] = { 0 };
+            for (uint32_t i = 0; i < n; i++)
+                busy[core[i]] += from[i] > t ? (polls[i] ? poll : 0) : left[i] > 0;
+            for (uint32_t i = 0; i < n; i++)
+                if (from[i] <= t && left[i] > 0 && (left[i] -= dt / fmax(1, busy[core[i]])) <= 0) end[i] = t + dt;
+        }
+        ls_des_model m = model_of(n, all, shared(LS_DES_FIFO));
+        m.net.latency_s = 0;
+        m.cost = cost, m.ncosts = 33, m.cores = cores, m.core = core, m.poll = poll, m.polls = polls;
+        run(&m);
         for (uint32_t i = 0; i < n; i++)
             if (fabs(ends[i] - end[i]) > .01)
                 fail_msg("%u works on %u cores: %u ends at %g, in steps at %g", n, cores, i, ends[i], end[i]);
     }
-    assert_true(went > 20);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(processes_stay_on_their_cores),
-        cmocka_unit_test(an_idle_core_takes_over_a_process),
+        cmocka_unit_test(who_polls_takes_of_its_core),
         cmocka_unit_test(who_sleeps_in_a_wait_goes_on_later),
         cmocka_unit_test(nobody_sleeps_on_a_core_that_computes),
-        cmocka_unit_test(who_waits_on_a_core_that_takes_over_sleeps),
         cmocka_unit_test(cores_are_shared_evenly),
         cmocka_unit_test(any_work_on_shared_cores_ends_when_small_steps_say),
-        cmocka_unit_test(any_work_on_idle_cores_ends_when_small_steps_say),
+        cmocka_unit_test(any_work_beside_polls_ends_when_small_steps_say),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

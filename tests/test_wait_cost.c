@@ -32,7 +32,7 @@ static const ls_wait_cost costs = { .coll_s = 1e-3, .message_s = 5e-4,
                                 .refill_s = { 1e-5, 3e-5, 4e-5, 4e-5, 4e-5, 4e-5, 4e-5 } };
 
 static const uint32_t *kept_core; /* of step_on, */
-static double idle_s;             /* and after how long an idle one takes over a rank; 0: never */
+static double idle_s;             /* and after how long without work one is idle */
 static double wake_s;             /* and how much later a rank goes on that sleeps */
 
 /* Four ranks: on two cores, what all compute takes twice as long; 0: each has its own. */
@@ -170,8 +170,26 @@ static void a_timed_message_is_half_the_senders(void **state)
     near(pipeline(NULL, &timed, NULL, 2), .03);
 }
 
-/* Four ranks on two cores that they keep: two of them take twice as long, three three times, unless a core that is idle
- * takes them over. */
+/* The second of two stages on one core polls while the first computes; with cores of their own it takes nothing. */
+static void a_stage_that_waits_polls(void **state)
+{
+    (void)state;
+    static const uint32_t same[] = { 0, 0 }, apart[] = { 0, 1 };
+    ls_measured_coll none = { .call = { .bytes = 1 } };
+    const ls_measured_colls not = { .of = &none, .n = 1, .part = .5 };
+    const ls_measured_colls timed = { .of = &none, .n = 1, .part = .5, .poll = .1 };
+    near(pipeline(NULL, &timed, same, 2), .011 + .02);
+    near(pipeline(NULL, &not, same, 2), .01 + .02);
+    near(pipeline(NULL, NULL, same, 2), .01 + .02);
+    near(pipeline(NULL, &timed, apart, 2), .01 + .02);
+    static const uint32_t even[] = { 0, 1, 1, 0 }; /* what goes on beside has no thread that polls until it begins */
+    ls_step_item beside[] = { work(.01, 0), call(LS_ITEM_BEGIN, LS_ALL_REDUCE), { .kind = LS_ITEM_WAIT, .count = 1 } };
+    kept_core = even;
+    near(step_on(2, beside, 3, NULL, &timed), .02);
+    kept_core = NULL;
+}
+
+/* Four ranks on two cores that they keep: two of them take twice as long, three three times. */
 static void ranks_stay_on_cores(void **state)
 {
     (void)state;
@@ -181,9 +199,6 @@ static void ranks_stay_on_cores(void **state)
     near(step_on(2, item, 2, NULL, NULL), .02);
     kept_core = uneven;
     near(step_on(2, item, 2, NULL, NULL), .03);
-    idle_s = .002; /* core 1 is idle from .01 to .012 and from .018 to .02: a rank has then .006 and .002 to do */
-    near(step_on(2, item, 2, NULL, NULL), .022);
-    idle_s = 0;
     kept_core = NULL;
     near(step_on(2, item, 2, NULL, NULL), .02);
 }
@@ -364,48 +379,85 @@ static void collectives_of_this_machine_are_timed(void **state)
     ls_opts_destroy(o);
 }
 
-/* Ranks of different paces, four to a core: who is with whom decides. Of 24 assignments the one is kept whose step is
- * nearest to the mean. */
-static void ranks_are_where_a_step_takes_the_mean(void **state)
+static void (*yield_now)(void);
+
+/* Each yield of ranks 2 and 3, the second stage, takes 0.2 ms. */
+static void slow_yield(void)
+{
+    const uint64_t until = ls_env_get()->mono_ns() + (ls_context_get()->rank >= 2 ? 200000 : 0);
+    while (ls_env_get()->mono_ns() < until) continue;
+    yield_now();
+}
+
+/* Two stages of two ranks, all on one core. */
+static void polls_of_other_stages_are_timed(void **state)
 {
     (void)state;
-    static const ls_step_straggler pace[] = { { 1, 2 }, { 2, 3 }, { 3, 5 }, { 4, 8 }, { 5, 13 }, { 6, 21 }, { 7, 34 } };
-    ls_topo eight = links;
-    eight.level[0].count = 8;
-    ls_step_item item[] = { work(.01, 0), call(LS_ITEM_COLL, LS_ALL_REDUCE) };
-    ls_step_lists l = {
-        .ranks = 8, .stages = 1, .chunks = 1, .micro_batches = 1, .schedule = "1f1b",
-        .size = { [LS_AXIS_PP] = 1, [LS_AXIS_DP] = 8, [LS_AXIS_EP] = 1, [LS_AXIS_CP] = 1, [LS_AXIS_TP] = 1 },
-        .order = { LS_AXIS_PP, LS_AXIS_DP, LS_AXIS_EP, LS_AXIS_CP, LS_AXIS_TP },
-        .of = { { .item = item, .n = 2 } },
+    enum { DP = 1u << LS_AXIS_DP, PP = 1u << LS_AXIS_PP };
+    const struct { double gap_s; unsigned axes; int stages; double least, most; } row[] = {
+        { 1e-4, DP, 2, .3, 20 }, { 1e-2, DP, 2, 1e-6, .2 }, { 1e-4, PP, 2, 0, 0 }, { 1e-4, DP, 1, 0, 0 },
     };
-    ls_here h = { .ranks = 8, .local = 8, .cores = 2, .for_ranks = 2, .shared = true };
-    ls_step_sim_opts o = { .t = &eight, .cores = 2, .straggler = pace, .nstragglers = 7 };
-    ls_step_result *r = calloc(1, sizeof *r);
-    enum { ROUNDS = 24 };
-    double step[ROUNDS], mean = 0, nearest = (double)INFINITY;
-    assert_non_null(r);
-    for (unsigned round = 0; round < ROUNDS; round++) {
-        uint32_t core[8];
-        for (int k = 0; k < 8; k++) core[k] = (uint32_t)ls_local_core(k, 8, 2, round);
-        o.core = core;
-        assert_done(ls_step_simulate(&l, &o, r));
-        step[round] = r->step_s;
+    ls_train_config c;
+    ls_opts *o;
+    ls_measured_colls m;
+    uint64_t had[128], one[128] = { 0 };
+    ls_env env = *ls_env_get();
+    const ls_context before = *ls_context_get();
+    assert_true(env.cpu_mask(had, 128) > 0);
+    for (int i = 127; i >= 0; i--) /* the first that it may use */
+        if (had[i]) memset(one, 0, sizeof one), one[i] = had[i] & -had[i];
+    assert_int_equal(env.bind_cpus(one, 128), 0);
+    yield_now = env.yield;
+    env.yield = slow_yield;
+    assert_done(ls_opts_create(ls_train_opts, ls_train_nopts, &c, &o));
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        ls_step_item item[] = { work(row[i].gap_s, 1), { .kind = LS_ITEM_COLL, .coll = LS_ALL_REDUCE, .bytes = 64,
+                                                         .span = { .axes = row[i].axes } } };
+        ls_step_lists l = { .ranks = 4, .stages = row[i].stages,
+                            .size = { [LS_AXIS_PP] = row[i].stages, [LS_AXIS_DP] = 4 / row[i].stages, [LS_AXIS_EP] = 1,
+                                      [LS_AXIS_CP] = 1, [LS_AXIS_TP] = 1 },
+                            .order = { LS_AXIS_PP, LS_AXIS_DP, LS_AXIS_EP, LS_AXIS_CP, LS_AXIS_TP } };
+        for (int s = 0; s < row[i].stages; s++) l.of[s] = (ls_step_list){ .item = item, .n = 2 };
+        ls_context_get()->env = &env;
+        assert_done(ls_colls_measure(&c, &l, 1, 60, &m));
+        *ls_context_get() = before;
+        if (!(m.poll >= row[i].least && m.poll <= row[i].most)) fail_msg("row %zu: %g", i, m.poll);
+        ls_colls_free(&m);
     }
-    assert_done(ls_here_place(&h, &l, &o));
-    assert_ptr_equal(o.core, h.core);
-    assert_done(ls_step_simulate(&l, &o, r));
-    for (int i = 0; i < ROUNDS; i++) mean += step[i] / ROUNDS;
-    near(h.mean_s, mean);
-    for (int i = 0; i < ROUNDS; i++) nearest = fmin(nearest, fabs(step[i] - mean));
-    near(fabs(r->step_s - mean), nearest);
-    assert_true(fabs(step[0] - r->step_s) > 1e-9); /* it is not the first one */
-    h.local = 4; /* of two nodes */
-    assert_done(ls_here_place(&h, &l, &o));
+    assert_int_equal(ls_env_get()->bind_cpus(had, 128), 0);
+    ls_opts_destroy(o);
+}
+
+/* Whether a launcher has bound this process, or would bind ranks. */
+static int one_cpu(uint64_t *mask, int n)
+{
+    memset(mask, 0, (size_t)n * sizeof *mask);
+    mask[0] = 1;
+    return 1;
+}
+
+static void ranks_are_on_the_cores_of_a_launcher(void **state)
+{
+    (void)state;
+    ls_env env = *ls_env_get();
+    const ls_context before = *ls_context_get();
+    env.cpu_mask = one_cpu;
+    ls_here h = { .ranks = 6, .local = 6, .cores = 3, .for_ranks = 3, .shared = true };
+    ls_step_sim_opts o = { 0 };
+    ls_context_get()->env = &env;
+    for (int again = 0; again < 2; again++) {
+        assert_done(ls_here_place(&h, &o));
+        assert_ptr_equal(o.core, h.core);
+        for (int r = 0; r < 6; r++) assert_int_equal(o.core[r], r % 3);
+    }
+    h.local = 3; /* of two nodes */
+    assert_done(ls_here_place(&h, &o));
     assert_null(o.core);
-    assert_true(h.mean_s <= 0);
+    h.local = 6, h.for_ranks = 4; /* not equally many */
+    assert_done(ls_here_place(&h, &o));
+    assert_null(o.core);
+    *ls_context_get() = before;
     ls_here_free(&h);
-    free(r);
 }
 
 /* Ranks whose experts get more tokens compute for longer, in that layer; others wait for them. On a core that both
@@ -462,6 +514,8 @@ static void a_prediction_takes_of_this_machine_what_its_operations_lack(void **s
         { 4, "2", true, true, true }, { 66, "2", false, true, true }, { 2, "2", true, false, false },
         { 3, "2", true, true, false },
     };
+    ls_env env = *ls_env_get();
+    env.cpu_mask = one_cpu;
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         ls_train_config c;
         ls_opts *o;
@@ -492,7 +546,10 @@ static void a_prediction_takes_of_this_machine_what_its_operations_lack(void **s
         assert_done(ls_step_lists_create(&c, row[i].ranks, row[i].ranks, &rates, &l));
         ls_here_time_colls(&h, &c, &l);
         assert_true((h.colls.n > 0) == (row[i].ranks < 65 && i != 3)); /* those on sockets are not timed */
-        assert_done(ls_here_place(&h, &l, &s));
+        const ls_context before = *ls_context_get();
+        ls_context_get()->env = &env;
+        assert_done(ls_here_place(&h, &s));
+        *ls_context_get() = before;
         assert_true((h.core != NULL) == row[i].kept && s.core == h.core);
         int on[2] = { 0 };
         for (int r = 0; h.core && r < row[i].ranks; r++) {
@@ -506,8 +563,7 @@ static void a_prediction_takes_of_this_machine_what_its_operations_lack(void **s
     }
 }
 
-/* Its parts are together as long as it is. */
-static void a_prediction_is_the_mean_over_assignments(void **state)
+static void a_prediction_is_the_sum_of_its_parts(void **state)
 {
     (void)state;
     for (int ranks = 1; ranks <= 4; ranks += 3) {
@@ -521,11 +577,9 @@ static void a_prediction_is_the_mean_over_assignments(void **state)
         set(o, "train.micro_batch", "2");
         set(o, "train.steps", "5");
         set(o, "train.global_batch", "8");
-        set(o, "parallel.pp", ranks == 4 ? "2" : "1"); /* assignments differ */
+        set(o, "parallel.pp", ranks == 4 ? "2" : "1");
         assert_done(ls_predict(&c, ranks, ranks, &p));
         const ls_predicted_time *t = &p.time;
-        assert_true((p.here.mean_s > 0) == (ranks == 4));
-        if (ranks == 4) near(t->step, p.here.mean_s);
         near(t->compute + t->optimizer + t->data + t->exposed + t->bubble, t->step);
         assert_true(t->compute > 0 && t->exposed >= 0 && t->bubble >= 0);
         ls_predicted_free(&p);
@@ -564,6 +618,7 @@ int main(void)
         cmocka_unit_test(what_goes_on_beside_is_waited_for_once),
         cmocka_unit_test(a_measured_collective_takes_what_it_took),
         cmocka_unit_test(a_timed_message_is_half_the_senders),
+        cmocka_unit_test(a_stage_that_waits_polls),
         cmocka_unit_test(ranks_stay_on_cores),
         cmocka_unit_test(ranks_that_sleep_wake_late),
         cmocka_unit_test(waking_is_measured),
@@ -571,9 +626,10 @@ int main(void)
         cmocka_unit_test(a_machine_is_measured),
         cmocka_unit_test(messages_of_a_ring_travel_as_in_the_step),
         cmocka_unit_test(collectives_of_this_machine_are_timed),
-        cmocka_unit_test(ranks_are_where_a_step_takes_the_mean),
+        cmocka_unit_test(polls_of_other_stages_are_timed),
+        cmocka_unit_test(ranks_are_on_the_cores_of_a_launcher),
         cmocka_unit_test(ranks_whose_experts_have_more_take_longer),
-        cmocka_unit_test(a_prediction_is_the_mean_over_assignments),
+        cmocka_unit_test(a_prediction_is_the_sum_of_its_parts),
         cmocka_unit_test(ranks_of_a_prediction_share_their_node),
         cmocka_unit_test(a_prediction_takes_of_this_machine_what_its_operations_lack),
     };

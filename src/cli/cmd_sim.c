@@ -212,9 +212,6 @@ static void print(const shown *s, ls_text *out)
     ls_text_add(out, "\n\nstep %s: %s %s/s", time_text(r->step_s, a, sizeof a),
                 ls_number_text(s->l->tokens / r->step_s, 0, b, sizeof b), s->l->what);
     if (mfu(s) > 0) ls_text_add(out, ", MFU %.1f %%", 100 * mfu(s));
-    if (s->here && s->here->mean_s > 0)
-        ls_text_add(out, "\n(of one assignment of ranks to cores; the mean over assignments to cores that were tried: %s)",
-                    time_text(s->here->mean_s, a, sizeof a));
     ls_text_add(out, "\nbubble %.1f %%; communication exposed %s per rank, and %s beside computation\n",
                 100 * r->bubble,
                 time_text(r->exposed_s, a, sizeof a), time_text(r->beside_s, b, sizeof b));
@@ -252,10 +249,6 @@ static void json(const shown *s, ls_text *out)
     ls_text_add(out, ", \"schedule\": \"%s\", \"chunks\": %d, \"micro_batches\": %d,\n \"of\": \"%s\", ",
                 s->l->schedule, s->l->chunks, s->l->micro_batches, s->l->what);
     ls_json_field(out, "step_s", r->step_s);
-    if (s->here && s->here->mean_s > 0) {
-        ls_text_add(out, ", ");
-        ls_json_field(out, "mean_step_s", s->here->mean_s);
-    }
     ls_text_add(out, ", ");
     ls_json_field(out, "per_s", s->l->tokens / r->step_s);
     ls_text_add(out, ", ");
@@ -333,7 +326,7 @@ static ls_status simulate(const options *o, const ls_topo *t, ls_here *here, int
         st = here ? ls_here_lists(here, &o->c, &rates, &l) : ls_step_lists_create(&o->c, ranks, local, &rates, &l);
     if (st == LS_OK) st = check_fail(t, &l, fail, s.nfailures);
     if (st == LS_OK && here) ls_here_time_colls(here, &o->c, &l);
-    if (st == LS_OK && here) st = ls_here_place(here, &l, &s);
+    if (st == LS_OK && here) st = ls_here_place(here, &s);
     if (st == LS_OK) st = ls_step_simulate(&l, &s, r);
     const shown all = { t, &l, &rates, here, r };
     if (st == LS_OK) (o->json ? json : print)(&all, out);
@@ -349,7 +342,7 @@ static ls_status place(const options *o, ls_opts *opts, const ls_topo *t, int ra
     return ls_cli_place(opts, &o->c, ranks, (int)((ranks + each - 1) / each));
 }
 
-/* Without a cluster: here, as `lockstep train --predict` has it, which says the mean over assignments to cores. */
+/* Without a cluster: here, as `lockstep train --predict` has it. */
 static ls_status simulate_here(const options *o, ls_opts *opts, ls_text *out)
 {
     static const char *const of_clusters[] = { "units", "tflops", "memory-rate" };

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/team.h"
 #include "group/engine.h"
 #include "net/open.h"
 
@@ -16,6 +17,7 @@
 #define MOST_NS  120000000000u /* for which processes may run */
 #define MOMENT_NS 20000000u    /* longer than a slice of time, in which a core that is shared does nothing else */
 #define MOMENTS  100
+#define MASK_WORDS 128 /* 8,192 CPUs */
 
 typedef struct local_rank {
     ls_thread_host *host;
@@ -114,59 +116,42 @@ void ls_local_free(void *p, size_t nbytes)
     if (p) ls_env_get()->unmap(p, nbytes);
 }
 
-void ls_local_cpus_here(ls_local_cpus *out)
+bool ls_local_is_bound(int ranks, double cores)
 {
-    *out = (ls_local_cpus){ 0 };
-    out->n = ls_env_get()->cpu_mask(out->mask, LS_LOCAL_MASK_WORDS);
+    uint64_t mask[MASK_WORDS];
+    int first, count;
+    if (!(cores >= 1) || cores != floor(cores)) return false;
+    ls_team_cores(0, ranks, (int)cores, &first, &count);
+    return count > 0 && (cores >= ranks || ls_env_get()->cpu_mask(mask, MASK_WORDS) <= cores);
 }
 
-/* Where `rank` is when all are shuffled (Fisher and Yates), the same on every rank. */
-static int shuffled_place(int rank, int ranks, unsigned round)
+int ls_local_core(int rank, int ranks, double cores)
 {
-    uint64_t draw = round;
-    int at = rank;
-    for (int last = ranks - 1; last > 0; last--) {
-        draw = draw * 6364136223846793005u + 1442695040888963407u; /* Knuth's, of 64 bits */
-        const int other = (int)((draw >> 33) % (uint64_t)(last + 1));
-        if (at == last) at = other;
-        else if (at == other) at = last;
-        if (at == last) break; /* it stays there */
-    }
-    return at;
+    int first, count;
+    ls_team_cores(rank, ranks, (int)cores, &first, &count);
+    return first;
 }
 
-bool ls_local_is_even(int ranks, double cores)
-{
-    return cores >= 1 && cores <= ranks && cores == floor(cores) && ranks % (int)cores == 0;
-}
-
-int ls_local_core(int rank, int ranks, int cores, unsigned round) { return shuffled_place(rank, ranks, round) % cores; }
-
-void ls_local_place(const ls_local_cpus *c, int rank, int ranks, double cores, unsigned round)
-{
-    if (!ls_local_is_even(ranks, cores) || c->n < cores) return;
-    int nth = ls_local_core(rank, ranks, (int)cores, round);
-    uint64_t one[LS_LOCAL_MASK_WORDS] = { 0 };
-    for (int cpu = 0; cpu < 64 * LS_LOCAL_MASK_WORDS; cpu++)
-        if ((c->mask[cpu / 64] >> cpu % 64 & 1u) && nth-- == 0) one[cpu / 64] = 1ull << cpu % 64;
-    (void)ls_env_get()->bind_cpus(one, LS_LOCAL_MASK_WORDS);
-}
-
-void ls_local_stay_apart(int rank, int ranks, double all)
+/* A launcher has bound this process to the CPUs of one rank of its job; those of the others are beside them. */
+static void take_all(int cores)
 {
     const ls_env *env = ls_env_get();
-    const int cores = (int)all, each = cores / ranks;
-    uint64_t mask[LS_LOCAL_MASK_WORDS];
-    if (each < 1) return;
-    const int n = env->cpu_mask(mask, LS_LOCAL_MASK_WORDS);
-    if (n > 0 && n < cores) {
-        int first = 0;
-        while (!(mask[first / 64] >> first % 64 & 1u)) first++;
-        for (int cpu = first; cpu < first + cores && cpu < 64 * LS_LOCAL_MASK_WORDS; cpu++)
-            mask[cpu / 64] |= 1ull << cpu % 64;
-        (void)env->bind_cpus(mask, LS_LOCAL_MASK_WORDS);
-    }
-    (void)ls_cores_stay_on(rank * each, each);
+    uint64_t mask[MASK_WORDS];
+    const int n = env->cpu_mask(mask, MASK_WORDS);
+    if (n <= 0 || n >= cores) return;
+    int first = 0;
+    while (!(mask[first / 64] >> first % 64 & 1u)) first++;
+    for (int cpu = first; cpu < first + cores && cpu < 64 * MASK_WORDS; cpu++) mask[cpu / 64] |= 1ull << cpu % 64;
+    (void)env->bind_cpus(mask, MASK_WORDS);
+}
+
+void ls_local_place(int rank, int ranks, double cores)
+{
+    int first, count;
+    if (!(cores >= 1) || ranks < 2) return;
+    take_all((int)cores);
+    ls_team_cores(rank, ranks, (int)cores, &first, &count);
+    if (count > 0 && ls_local_is_bound(ranks, cores)) (void)ls_cores_stay_on(first, count);
 }
 
 /* Whether this thread's core does nothing else for a moment. */

@@ -8,8 +8,6 @@
 #define LS_GROUP_LOCAL_RANKS_H
 #include "lockstep/world.h"
 
-#define LS_LOCAL_MASK_WORDS 128 /* 8,192 CPUs */
-
 /* ls_world_threads, or the same with processes. There `fn` changes its copy of this process's memory, which is gone
  * afterwards: its results go to memory of ls_local_alloc. No arena grows beyond opts->arena_bytes, since the other
  * ranks would not see it. LS_RANK_DIED: a process ended before `fn` returned. LS_RANK_HUNG: two minutes have passed. */
@@ -20,24 +18,15 @@ ls_status ls_local_alloc(size_t nbytes, size_t used, void **out);
 ls_status ls_local_use(void *p, size_t nbytes);
 void ls_local_free(void *p, size_t nbytes);
 
-/* CPUs of the thread that calls ls_local_cpus_here. */
-typedef struct ls_local_cpus {
-    uint64_t mask[LS_LOCAL_MASK_WORDS];
-    int n;
-} ls_local_cpus;
-void ls_local_cpus_here(ls_local_cpus *out);
-/* Whether `cores`, a whole number, can have equally many of these ranks. */
-bool ls_local_is_even(int ranks, double cores);
-/* Then: the core of a rank, from 0 to cores - 1, in a pseudorandom assignment that differs from round to round. */
-int ls_local_core(int rank, int ranks, int cores, unsigned round);
-/* Binds the calling thread, which is this rank, to that one of these CPUs: the kernel moves ranks that share cores now
- * and then, and a short measurement would see one assignment, most often an uneven one. Without effect if cores cannot
- * have equally many ranks, or these CPUs are fewer than `cores`. */
-void ls_local_place(const ls_local_cpus *c, int rank, int ranks, double cores, unsigned round);
-/* Binds the calling thread, which is this rank, to cores of its own, where there are as many as ranks. A launcher has
- * bound this process to those of rank 0 of its job, and the other ranks of the job have those that follow. If it fails,
- * being unbound is only slower. */
-void ls_local_stay_apart(int rank, int ranks, double cores);
+/* Whether a launcher binds so many ranks of this machine to its cores, to cores of their own or to one that several
+ * share: ls_team_cores has some for each, and where ranks are more than cores, no control group limits their time. */
+bool ls_local_is_bound(int ranks, double cores);
+/* Then: the first core of a rank, from 0 to cores - 1. */
+int ls_local_core(int rank, int ranks, double cores);
+/* Binds the calling thread, which is this rank, as a launcher binds that rank. It may be a thread of a rank that a
+ * launcher has bound: the first of its job, whose cores are those that follow. Without effect for one rank, and if it
+ * fails, which is only slower. */
+void ls_local_place(int rank, int ranks, double cores);
 /* Returns when the cores of all ranks of w do nothing else, or after some seconds: the other processes of a job of
  * `ranks` ranks on this machine were busy until now (ls_predict_beside), unless they share its `cores`. The failures of
  * ls_all_reduce. */

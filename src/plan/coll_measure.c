@@ -30,6 +30,7 @@ enum { NO_CALL, CALL };
 
 /* What rank 0 says; ranks share it. */
 typedef struct told {
+    double poll;
     int timed; /* collectives, */
     double seconds[]; /* and of each */
 } told;
@@ -40,6 +41,7 @@ typedef struct job {
     double cores;
     uint64_t until_ns, enough_ns;
     size_t most; /* bytes of a vector */
+    double step_gap_s; /* that a rank of the run computes between two calls; */
     double gap_s;     /* that a rank computes between two calls, */
     size_t gap_bytes; /* and touches */
     told *told;
@@ -59,7 +61,6 @@ typedef struct caller {
     size_t *counts;   /* [ranks], and parts of it */
     size_t at;        /* in `others` */
     uint64_t sum;     /* of what was read */
-    ls_local_cpus cpus; /* that this process may use */
     double look_s;    /* of a look at the clock */
     int passes;       /* between two calls */
 } caller;
@@ -108,7 +109,8 @@ static void find_gap(job *j)
             bytes += work ? i->bytes : 0;
             waits += i->kind == LS_ITEM_COLL || i->kind == LS_ITEM_BEGIN || i->kind == LS_ITEM_RECV;
         }
-    j->gap_s = fmin(seconds / waits, MOST_GAP);
+    j->step_gap_s = seconds / waits;
+    j->gap_s = fmin(j->step_gap_s, MOST_GAP);
     if (j->of->part < 1) bytes /= COUNTED;
     j->gap_bytes = (size_t)fmin(fmax(bytes / waits, NEAR), (double)OTHERS / fmax(1, j->l->ranks / j->cores));
 }
@@ -374,10 +376,7 @@ static ls_status is_time(const caller *k, int pass, int32_t *more)
 static ls_status time_all(caller *k)
 {
     const ls_measured_colls *m = k->j->of;
-    const bool shared = m->part < 1;
     for (int pass = 0; pass < MOST_PASSES; pass++) {
-        if (shared)
-            ls_local_place(&k->cpus, ls_world_rank(k->w), k->j->l->ranks, k->j->cores, (unsigned)pass);
         for (int i = 0; i < m->n; i++) {
             int32_t more;
             LS_TRY(is_time(k, pass, &more));
@@ -390,7 +389,79 @@ static ls_status time_all(caller *k)
     return LS_OK;
 }
 
-/* Where ranks share cores, each assignment to cores is one that a run may have. */
+/* --- ranks of other stages ------------------------------------------------------------------------------------ */
+
+static int count_calls(const ls_step_list *l, const ls_step_call *x)
+{
+    int calls = 0;
+    for (int k = 0; k < l->n; k++) {
+        if (l->item[k].kind != LS_ITEM_COLL && l->item[k].kind != LS_ITEM_BEGIN) continue;
+        const ls_step_call one = ls_step_call_of(&l->item[k]);
+        calls += ls_step_same_call(&one, x);
+    }
+    return calls;
+}
+
+/* What ranks of the first stage call most often among themselves; -1: nothing. */
+static int most_called(const job *j)
+{
+    int most = -1, calls = 0;
+    for (int i = 0; i < j->of->n; i++) {
+        const ls_step_call *x = &j->of->of[i].call;
+        const int n = x->span.axes & LS_ALONG(LS_AXIS_PP) ? 0 : count_calls(&j->l->of[0], x);
+        if (n > calls) most = i, calls = n;
+    }
+    return most;
+}
+
+/* How long a batch of ranks of the first stage takes while the others wait for its end. They poll; or sleep for half as
+ * long again as it took the last time (*s). */
+static ls_status time_beside(caller *k, const ls_step_call *x, bool first, bool asleep, double *s)
+{
+    const ls_env *env = ls_env_get();
+    ls_group *all = ls_world_group(k->w);
+    int64_t from = INT64_MAX, to = 0;
+    batch of = { 0 };
+    LS_TRY(ls_barrier(all));
+    if (first) {
+        const int calls = calls_of(x, measured_bytes(k->j, x), k->g ? ls_group_size(k->g) : 1);
+        from = (int64_t)env->mono_ns();
+        while (of.calls < calls) LS_TRY(time_next(k, x, CALL, &of));
+        to = (int64_t)env->mono_ns();
+    } else if (asleep) {
+        env->wait(NULL, 0, NULL, 0, env->mono_ns() + (uint64_t)(1.5e9 * *s));
+    }
+    LS_TRY(ls_all_reduce(all, &from, &from, 1, LS_I64, LS_MIN));
+    LS_TRY(ls_all_reduce(all, &to, &to, 1, LS_I64, LS_MAX));
+    *s = 1e-9 * (double)(to - from);
+    return LS_OK;
+}
+
+/* Per rank that computes there are stages - 1 that wait. Calls of the run come less often than these if its ranks
+ * compute for longer in between. */
+static ls_status time_polls(caller *k)
+{
+    enum { ROUNDS = 9 };
+    const job *j = k->j;
+    const int i = most_called(j), others = j->l->stages - 1;
+    double longer[ROUNDS], s = 0;
+    int stage, of;
+    if (others < 1 || !(j->of->part < 1) || i < 0 || k->timed[i] == 0) return LS_OK;
+    ls_mesh_place(j->l->size, j->l->order, ls_world_rank(k->w), LS_ALONG(LS_AXIS_PP), &stage, &of);
+    k->g = k->group[i];
+    LS_TRY(time_beside(k, &j->of->of[i].call, stage == 0, false, &s)); /* nothing is in the caches */
+    for (int r = 0; r < ROUNDS; r++) {
+        LS_TRY(time_beside(k, &j->of->of[i].call, stage == 0, false, &s));
+        longer[r] = s;
+        LS_TRY(time_beside(k, &j->of->of[i].call, stage == 0, true, &s));
+        longer[r] = s > 0 ? longer[r] / s - 1 : 0;
+    }
+    const double part = j->step_gap_s > 0 ? j->gap_s / j->step_gap_s : 1;
+    j->told->poll = fmax(0, ls_median(longer, ROUNDS)) / others * part;
+    return LS_OK;
+}
+
+/* Where ranks share cores, what a call takes depends on which of them has its turn: the step has all of these. */
 static void tell(const caller *k)
 {
     const ls_measured_colls *m = k->j->of;
@@ -440,7 +511,7 @@ static ls_status time_rank(ls_world *w, void *arg)
 {
     job *j = arg;
     void *in, *out;
-    ls_local_stay_apart(ls_world_rank(w), j->l->ranks, j->cores);
+    ls_local_place(ls_world_rank(w), j->l->ranks, j->cores);
     LS_TRY(ls_alloc(w, j->most, LS_MEM_COMM, &in));
     LS_TRY(ls_alloc(w, j->most, LS_MEM_COMM, &out));
     caller k = { .j = j, .w = w, .in = in, .out = out };
@@ -448,12 +519,12 @@ static ls_status time_rank(ls_world *w, void *arg)
     memset(out, 0, j->most);
     ls_status st = make_room(&k);
     if (st == LS_OK) {
-        ls_local_cpus_here(&k.cpus);
         calibrate(&k);
         st = ls_local_await_cores(w, j->l->ranks, j->cores);
     }
     if (st == LS_OK) st = split_all(&k);
     if (st == LS_OK) st = time_all(&k);
+    if (st == LS_OK) st = time_polls(&k);
     if (st == LS_OK && ls_world_rank(w) == 0) tell(&k);
     if (k.others) k.others[0] = (char)k.sum; /* so that it is read */
     free_room(&k);
@@ -493,6 +564,7 @@ ls_status ls_colls_measure(const ls_train_config *c, const ls_step_lists *l, dou
     o.arena_bytes = 4 * j.most + ((size_t)4 << 20); /* an algorithm that was asked for may copy both vectors */
     const ls_status st = ls_local_run(l->ranks, &o, time_rank, &j, ls_train_as_threads(c));
     out->n = j.told->timed;
+    out->poll = j.told->poll;
     for (int i = 0; i < out->n; i++) out->of[i].seconds = j.told->seconds[i];
     ls_local_free(shared, nbytes);
     out->seconds = 1e-9 * (double)(ls_env_get()->mono_ns() - from);

@@ -6,7 +6,7 @@
  * it reads a quarter of them, and computes for as long as the step does, at most 0.1 ms. What that takes is taken off:
  * of ranks that share cores their processor time between these very calls, else the time of a batch without calls.
  * Messages of a ring go on while their ranks compute, as in the step, and what came in is sent on. All collectives are
- * timed in turn, in several passes, each with another assignment of ranks to cores that they share.
+ * timed in turn, in several passes. Ranks are on the cores to which a launcher binds them.
  */
 #ifndef LS_PLAN_COLL_MEASURE_H
 #define LS_PLAN_COLL_MEASURE_H
@@ -21,6 +21,8 @@ typedef struct ls_measured_coll {
 typedef struct ls_measured_colls {
     ls_measured_coll *of; /* owned: [n] */
     int n;
+    double poll;    /* of what a rank that computes gets of a core, as much gets one that waits for another stage there:
+                     * it polls whenever the first one waits, too. 0: not measured */
     double part;    /* of `seconds` in which a rank has a core of its own: below 1 where ranks share cores */
     double seconds; /* that measuring took */
 } ls_measured_colls;

@@ -18,7 +18,6 @@
 typedef unsigned long long num; /* for printf */
 
 #define COLLS_LONG_S 3 /* for timing collectives */
-#define ASSIGNMENTS 24 /* of ranks to cores: their mean is within some percent of that of all */
 
 /* --- this machine ---------------------------------------------------------------------------------------- */
 
@@ -111,37 +110,14 @@ void ls_here_time_colls(ls_here *h, const ls_train_config *c, const ls_step_list
     ls_colls_free(&h->colls);
 }
 
-static void assign(ls_here *h, unsigned round)
+ls_status ls_here_place(ls_here *h, ls_step_sim_opts *o)
 {
-    for (int r = 0; r < h->ranks; r++) h->core[r] = (uint32_t)ls_local_core(r, h->ranks, (int)h->for_ranks, round);
-}
-
-ls_status ls_here_place(ls_here *h, const ls_step_lists *l, ls_step_sim_opts *o)
-{
-    double s[ASSIGNMENTS], mean = 0;
     o->core = NULL;
-    h->mean_s = 0;
-    if (!h->shared || h->local < h->ranks || !ls_local_is_even(h->ranks, h->for_ranks)) return LS_OK;
+    if (!h->shared || h->local < h->ranks || !ls_local_is_bound(h->ranks, h->for_ranks)) return LS_OK;
     free(h->core);
     h->core = malloc((size_t)h->ranks * sizeof *h->core);
-    ls_step_result *r = calloc(1, sizeof *r);
-    ls_status st = h->core && r ? LS_OK : ls_fail(LS_NO_MEMORY, "the cores of %d ranks", h->ranks);
-    ls_step_sim_opts one = *o;
-    one.core = h->core;
-    one.trace = NULL;
-    for (unsigned i = 0; i < ASSIGNMENTS && st == LS_OK; i++) {
-        assign(h, i);
-        st = ls_step_simulate(l, &one, r);
-        s[i] = r->step_s;
-        mean += s[i] / ASSIGNMENTS;
-    }
-    free(r);
-    LS_TRY(st);
-    unsigned round = 0;
-    for (unsigned i = 1; i < ASSIGNMENTS; i++)
-        if (fabs(s[i] - mean) < fabs(s[round] - mean)) round = i;
-    assign(h, round);
-    h->mean_s = mean;
+    if (!h->core) return ls_fail(LS_NO_MEMORY, "the cores of %d ranks", h->ranks);
+    for (int r = 0; r < h->ranks; r++) h->core[r] = (uint32_t)ls_local_core(r, h->ranks, h->for_ranks);
     o->core = h->core;
     return LS_OK;
 }
@@ -208,16 +184,6 @@ static void sum_up(const ls_step_result *r, int stages, bool shared, ls_predicte
     }
 }
 
-/* What was simulated is one assignment to cores: ranks wait as much more, or less, as all of them take on average. */
-static void to_mean(double mean_s, ls_predicted_time *t)
-{
-    const double waits = t->exposed + t->bubble, left = fmax(0, waits + mean_s - t->step);
-    if (!(mean_s > 0)) return;
-    t->bubble *= waits > 0 ? left / waits : 0;
-    t->exposed = left - t->bubble;
-    t->step += left - waits;
-}
-
 static ls_status simulate(const ls_train_config *c, ls_predicted *p)
 {
     const ls_algo *algo[LS_COLLS];
@@ -230,10 +196,9 @@ static ls_status simulate(const ls_train_config *c, ls_predicted *p)
     ls_step_result *r = calloc(1, sizeof *r);
     ls_status st = r ? ls_here_lists(&p->here, c, &rates, &l) : ls_fail(LS_NO_MEMORY, "a simulation");
     if (st == LS_OK) ls_here_time_colls(&p->here, c, &l);
-    if (st == LS_OK) st = ls_here_place(&p->here, &l, &s);
+    if (st == LS_OK) st = ls_here_place(&p->here, &s);
     if (st == LS_OK) st = ls_step_simulate(&l, &s, r);
     if (st == LS_OK) sum_up(r, l.stages, p->here.shared, &p->time);
-    if (st == LS_OK) to_mean(p->here.mean_s, &p->time);
     ls_step_lists_free(&l);
     free(r);
     return st;

@@ -29,7 +29,6 @@ typedef struct ls_here {
     double wake_s;        /* and wake_s */
     ls_wait_cost waits;   /* where cores are shared, */
     uint32_t *core;       /* owned: [ranks], on which each rank then stays (ls_here_place); NULL: on all */
-    double mean_s;        /* of a step, over all assignments of ranks to cores that were tried; 0: none were */
     ls_measured_colls colls; /* owned */
     ls_topo topo;
     ls_measured *measured; /* owned: [nmeasured]: of each stage, or of all of them */
@@ -46,10 +45,9 @@ void ls_here_free(ls_here *h);
 /* Times the collectives of a step with all its ranks. If there are several nodes, or if it fails, there are none: they
  * take what links take. */
 void ls_here_time_colls(ls_here *h, const ls_train_config *c, const ls_step_lists *l);
-/* Sets o->core. Where ranks share the cores of one node, they stay for many steps on the core on which they are, as
- * long as no core is idle; then the kernel moves some. Of many assignments of ranks to cores, h keeps the one whose
- * step is nearest to the mean of all, and the mean. Else, and where cores cannot have equally many ranks: NULL. */
-ls_status ls_here_place(ls_here *h, const ls_step_lists *l, ls_step_sim_opts *o);
+/* Sets o->core: where ranks share the cores of one node, and a launcher binds them (ls_local_is_bound), the core of
+ * each. Else NULL. LS_NO_MEMORY. */
+ls_status ls_here_place(ls_here *h, ls_step_sim_opts *o);
 /* What a simulation takes from it: the links, the cores that ranks share, and what waiting costs then. */
 void ls_here_options(const ls_here *h, ls_step_sim_opts *o);
 /* How fast its ranks compute; borrows. */

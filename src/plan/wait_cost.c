@@ -105,15 +105,12 @@ static ls_status time_rank(ls_world *w, void *arg)
 {
     oversubscribed *c = arg, other;
     oversubscribed *mine = ls_world_rank(w) == 0 ? c : &other;
-    ls_local_cpus cpus;
-    ls_local_cpus_here(&cpus);
     char *block = calloc(BLOCK, 1);
     ls_status st = block ? LS_OK : ls_fail(LS_NO_MEMORY, "%d bytes to compute with", BLOCK);
-    for (int i = 0; i < BATCHES; i++) {
-        ls_local_place(&cpus, ls_world_rank(w), ls_world_size(w), c->cores, (unsigned)i);
+    ls_local_place(ls_world_rank(w), ls_world_size(w), c->cores);
+    for (int i = 0; i < BATCHES; i++)
         for (int way = 0; way < WAYS && st == LS_OK; way++)
             st = time_calls(ls_world_group(w), way, block, &mine->s[way][i]);
-    }
     free(block);
     return st;
 }
@@ -168,7 +165,7 @@ static ls_status send_late(ls_world *w, void *arg)
 {
     sleeper *s = arg;
     ls_group *g = ls_world_group(w);
-    ls_local_stay_apart(ls_world_rank(w), 2, s->cores);
+    ls_local_place(ls_world_rank(w), 2, s->cores);
     LS_TRY(ls_local_await_cores(w, s->ranks, s->cores));
     for (int i = 0; i < WAKES; i++)
         for (int late = 0; late < 2; late++) {

@@ -91,13 +91,23 @@ static LS_COLD void keep(sim *x, process *q, uint64_t key, double arrives)
     q->later = i;
 }
 
-static LS_ALWAYS_INLINE void deliver(sim *x, uint32_t to, uint64_t key, double arrives, bool in_turn)
+static LS_COLD bool polls(const sim *x, uint32_t p) { return x->m->cores > 0 && x->m->polls[p]; }
+
+/* Waits for a message from t on, or no longer. */
+static LS_COLD void poll(sim *x, uint32_t p, double t, bool begins)
+{
+    if (polls(x, p)) ls_des_cores_polls(&x->cores, t, p, begins);
+}
+
+/* Sent at `sent`, which is now, in its turn. */
+static LS_ALWAYS_INLINE void deliver(sim *x, uint32_t to, uint64_t key, double sent, double arrives, bool in_turn)
 {
     process *q = &x->p[to];
     if (q->waits == key) {
         q->waits = GOT;
         if (arrives < q->t) arrives = q->t;
         if (LS_UNLIKELY(x->m->wake_s != NULL)) arrives = woken(x, to, q->t, arrives);
+        if (LS_UNLIKELY(x->m->polls != NULL)) poll(x, to, sent, false);
         if (x->m->told) tell(x, to, q->t, arrives, arrives);
         q->t = arrives;
         resume(x, to, in_turn);
@@ -171,7 +181,7 @@ static void offer(sim *x, uint32_t p, uint32_t to, ls_des_op a, bool in_turn)
     if (from != at)
         arrives = in_turn ? ls_des_links_send(&x->links, from, at, q->t, bytes, factor)
                           : ls_des_links_free_send(&x->links, from, at, q->t, bytes, factor, &q->port);
-    if (isfinite(arrives)) deliver(x, to, key, arrives, in_turn);
+    if (isfinite(arrives)) deliver(x, to, key, q->t, arrives, in_turn);
 }
 
 static LS_ALWAYS_INLINE void send(sim *x, uint32_t p, ls_des_op a, bool in_turn)
@@ -194,7 +204,7 @@ static LS_ALWAYS_INLINE void send(sim *x, uint32_t p, ls_des_op a, bool in_turn)
     if (in_turn && x->p[to].in > start) start = x->p[to].in;
     q->port = start + (takes + x->gap) * factor;
     if (in_turn) x->p[to].in = q->port;
-    deliver(x, to, key_of(p, a.via), start + (takes + x->latency) * factor, in_turn);
+    deliver(x, to, key_of(p, a.via), q->t, start + (takes + x->latency) * factor, in_turn);
 }
 
 /* --- meetings ----------------------------------------------------------------------------------------- */
@@ -244,7 +254,7 @@ static bool meet(sim *x, uint32_t p, ls_des_op a, bool in_turn)
 
 /* --- running --------------------------------------------------------------------------------------------- */
 
-/* Until the process waits, ends, or has to send or to share cores in its turn; `sends`: this is its turn. */
+/* Until the process waits, ends, or has to send, to share cores or to poll in its turn; `sends`: this is its turn. */
 static LS_ALWAYS_INLINE void run(sim *x, uint32_t p, bool sends, bool in_turn)
 {
     const ls_des_model *m = x->m;
@@ -277,7 +287,12 @@ static LS_ALWAYS_INLINE void run(sim *x, uint32_t p, bool sends, bool in_turn)
             else {
                 const uint64_t key = key_of(ls_des_peer(m, p, a), a.via);
                 if (!take(x, q, key, &arrives)) {
+                    if (in_turn && !sends && LS_UNLIKELY(m->polls != NULL) && polls(x, p)) {
+                        ls_des_queue_push(&x->queue, q->t, p);
+                        return;
+                    }
                     q->waits = key;
+                    if (LS_UNLIKELY(m->polls != NULL)) poll(x, p, q->t, true);
                     return;
                 }
                 if (arrives < from) arrives = from;
@@ -286,6 +301,7 @@ static LS_ALWAYS_INLINE void run(sim *x, uint32_t p, bool sends, bool in_turn)
                 q->t = arrives;
             }
             q->t += work_of(x, p, a);
+            sends = false;
             break;
         }
         case LS_DES_MEET:
@@ -367,7 +383,7 @@ static double next_work(sim *x) { return ls_des_cores_next(&x->cores); }
 static void end_flow(sim *x)
 {
     const ls_des_flow f = ls_des_fair_end(&x->links);
-    deliver(x, f.receiver, f.key, f.ends + f.latency, true);
+    deliver(x, f.receiver, f.key, f.ends, f.ends + f.latency, true);
 }
 
 /* The work that ends first on shared cores. */
@@ -375,7 +391,6 @@ static void end_work(sim *x)
 {
     double t;
     const uint32_t p = ls_des_cores_end(&x->cores, &t);
-    if (p == LS_DES_NO_END) return;
     process *q = &x->p[p];
     if (LS_UNLIKELY(x->m->told != NULL)) tell(x, p, q->t, q->t, t);
     q->t = t;

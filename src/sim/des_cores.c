@@ -7,13 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-ls_status ls_des_cores_create(double cores, const uint32_t *of, uint32_t n, double idle_s, ls_des_cores *out)
+ls_status ls_des_cores_create(double cores, const uint32_t *of, uint32_t n, double idle_s, double poll,
+                              ls_des_cores *out)
 {
     const uint32_t npools = of ? (uint32_t)cores : 1;
-    *out = (ls_des_cores){ .idle_s = idle_s };
+    *out = (ls_des_cores){ .idle_s = idle_s, .poll = of ? poll : 0 };
     if (!(cores > 0)) return LS_OK;
     out->pool = calloc(npools, sizeof *out->pool);
-    out->jobs = malloc((size_t)npools * n * sizeof *out->jobs); /* each process may come to each core */
+    out->jobs = malloc((size_t)npools * n * sizeof *out->jobs); /* all processes may be on one core */
     out->of = of ? malloc((size_t)n * sizeof *out->of) : NULL;
     if (!out->pool || !out->jobs || (of && !out->of)) return ls_fail(LS_NO_MEMORY, "the cores of %u processes", n);
     out->npools = npools;
@@ -31,12 +32,16 @@ void ls_des_cores_free(ls_des_cores *c)
 }
 
 /* Of a core, for each work. */
-static double rate(const ls_des_pool *c) { return c->n > c->cores ? c->cores / c->n : 1; }
+static double rate(const ls_des_cores *all, const ls_des_pool *c)
+{
+    const double share = c->n + all->poll * c->waiting;
+    return share > c->cores ? c->cores / share : 1;
+}
 
-static void advance(ls_des_pool *c, double t)
+static void advance(const ls_des_cores *all, ls_des_pool *c, double t)
 {
     if (t > c->now) {
-        c->served += c->n ? (t - c->now) * rate(c) : 0;
+        c->served += c->n ? (t - c->now) * rate(all, c) : 0;
         c->now = t;
     }
 }
@@ -69,11 +74,11 @@ static void sink(ls_des_pool *c, uint32_t i)
 
 static void put(const ls_des_cores *all, ls_des_pool *c, double t, uint32_t p, double work)
 {
-    if (c->n == 0 && t >= c->idle_since + all->idle_s) { /* as in moves_at, to the bit */
+    if (c->n == 0 && t >= c->idle_since + all->idle_s) {
         c->idle_from = c->idle_since;
         c->idle_until = t;
     }
-    advance(c, t);
+    advance(all, c, t);
     c->job[c->n++] = (ls_des_job){ c->served + work, p };
     rise(c, c->n - 1);
 }
@@ -81,6 +86,14 @@ static void put(const ls_des_cores *all, ls_des_pool *c, double t, uint32_t p, d
 void ls_des_cores_begin(ls_des_cores *all, double t, uint32_t p, double work)
 {
     put(all, &all->pool[all->of ? all->of[p] : 0], t, p, work);
+}
+
+void ls_des_cores_polls(ls_des_cores *all, double t, uint32_t p, bool polls)
+{
+    if (!all->of) return;
+    ls_des_pool *c = &all->pool[all->of[p]];
+    advance(all, c, t);
+    c->waiting += polls ? 1 : (uint32_t)-1;
 }
 
 bool ls_des_cores_sleeps(const ls_des_cores *all, uint32_t p, double from, double until)
@@ -91,11 +104,11 @@ bool ls_des_cores_sleeps(const ls_des_cores *all, uint32_t p, double from, doubl
            fmin(until, c->idle_until) >= fmax(from, c->idle_from) + all->idle_s;
 }
 
-static double next_of(const ls_des_pool *c)
+static double next_of(const ls_des_cores *all, const ls_des_pool *c)
 {
     if (c->n == 0) return (double)INFINITY;
     const double left = c->job[0].ends - c->served;
-    return c->now + (left > 0 ? left / rate(c) : 0);
+    return c->now + (left > 0 ? left / rate(all, c) : 0);
 }
 
 /* Of works that end at the same time that of the lower process. */
@@ -104,68 +117,20 @@ static ls_des_pool *first_of(const ls_des_cores *all)
     ls_des_pool *first = &all->pool[0];
     for (uint32_t k = 1; k < all->npools; k++) {
         ls_des_pool *c = &all->pool[k];
-        const double a = next_of(c), b = next_of(first);
+        const double a = next_of(all, c), b = next_of(all, first);
         if (c->n && (a < b || (a == b && c->job[0].p < first->job[0].p))) first = c;
     }
     return first;
 }
 
-/* --- over to a core with nothing to do ------------------------------------------------------------------- */
-
-/* From the core with the most works to the one that has had none for the longest time; of equal ones the first. */
-typedef struct move { ls_des_pool *from, *to; } move;
-
-static bool find_move(const ls_des_cores *all, move *out)
-{
-    *out = (move){ 0 };
-    if (!(all->idle_s > 0)) return false;
-    for (uint32_t k = 0; k < all->npools; k++) {
-        ls_des_pool *c = &all->pool[k];
-        if (c->n == 0 && (!out->to || c->idle_since < out->to->idle_since)) out->to = c;
-        if (c->n > 1 && (!out->from || c->n > out->from->n)) out->from = c;
-    }
-    return out->from && out->to;
-}
-
-/* Not before the newest of several works began, by the clock of their core, and after all that begin at that moment:
- * processes of the idle core may be among them. */
-static double moves_at(const ls_des_cores *all, const move *m)
-{
-    return fmax(m->to->idle_since + all->idle_s, nextafter(m->from->now, (double)INFINITY));
-}
-
-static void go_over(ls_des_cores *all, const move *m, double t)
-{
-    ls_des_pool *c = m->from;
-    uint32_t most = 0;
-    advance(c, t);
-    for (uint32_t i = 1; i < c->n; i++)
-        if (before(&c->job[most], &c->job[i])) most = i;
-    const ls_des_job job = c->job[most];
-    c->job[most] = c->job[--c->n]; /* the work that ends last is a leaf of the heap: what replaces it can only rise */
-    if (most < c->n) rise(c, most);
-    put(all, m->to, t, job.p, fmax(0, job.ends - c->served));
-    all->of[job.p] = (uint32_t)(m->to - all->pool);
-}
-
 /* --- what happens next ------------------------------------------------------------------------------------ */
 
-double ls_des_cores_next(const ls_des_cores *all)
-{
-    move m;
-    const double ends = next_of(first_of(all));
-    return find_move(all, &m) ? fmin(ends, moves_at(all, &m)) : ends;
-}
+double ls_des_cores_next(const ls_des_cores *all) { return next_of(all, first_of(all)); }
 
 uint32_t ls_des_cores_end(ls_des_cores *all, double *t)
 {
-    move m;
     ls_des_pool *c = first_of(all);
-    *t = next_of(c);
-    if (find_move(all, &m) && moves_at(all, &m) < *t) {
-        go_over(all, &m, *t = moves_at(all, &m));
-        return LS_DES_NO_END;
-    }
+    *t = next_of(all, c);
     const ls_des_job had = c->job[0];
     c->now = *t;
     c->served = had.ends > c->served ? had.ends : c->served;

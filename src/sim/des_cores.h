@@ -1,7 +1,7 @@
 /* des_cores.h -- cores that processes share: all that compute at a moment get equal parts of them, at most a core each
  * (processor sharing). With fewer processes than cores, each takes as long as it would alone. Or each process stays on
- * a given core, which it shares with those that are there, too, until another core has had nothing to do for so long
- * that it takes over one of several works.
+ * a given core, which it shares with those that are there, too; those that wait for a message poll, and so take a part
+ * of what one that computes gets.
  */
 #ifndef LS_SIM_DES_CORES_H
 #define LS_SIM_DES_CORES_H
@@ -21,6 +21,7 @@ typedef struct ls_des_pool {
     double now, served; /* seconds of a core that each work has got since the beginning, up to `now` */
     ls_des_job *job; /* a heap, the one that ends first in front, of equal ones that of the lower process */
     uint32_t n;
+    uint32_t waiting; /* processes that poll */
     double idle_since; /* when its last work ended, if n is 0 */
     double idle_from, idle_until; /* its last pause of idle_s or more; both 0: none so far */
 } ls_des_pool;
@@ -30,25 +31,29 @@ typedef struct ls_des_cores {
     uint32_t npools;
     uint32_t *of;      /* owned: the pool of a process; NULL: there is one */
     double idle_s;
+    double poll;
     ls_des_job *jobs;  /* owned: of all pools */
 } ls_des_cores;
 
 /* For n processes: on `cores` of them all, or, with `of`, [n] and from 0 to cores - 1, each on the one that it names. A
- * core that has had nothing to do for idle_s seconds takes over a process of a core that has several works: the one
- * with the most to do, and of equal ones the highest; it stays there. 0: never. LS_NO_MEMORY. */
-ls_status ls_des_cores_create(double cores, const uint32_t *of, uint32_t n, double idle_s, ls_des_cores *out);
+ * core with nothing to do is idle after idle_s seconds. One that polls gets `poll` of what one that computes gets, with
+ * `of`. LS_NO_MEMORY. */
+ls_status ls_des_cores_create(double cores, const uint32_t *of, uint32_t n, double idle_s, double poll,
+                              ls_des_cores *out);
 void ls_des_cores_free(ls_des_cores *c);
 /* Process p computes for `work` seconds of a core, from `t` on: not before what ended or began last. */
 void ls_des_cores_begin(ls_des_cores *c, double t, uint32_t p, double work);
+/* Process p polls from `t` on, or no longer. */
+void ls_des_cores_polls(ls_des_cores *c, double t, uint32_t p, bool polls);
 /* Whether process p, which waits from `from` until `until`, sleeps: of that time its core has a pause of idle_s or
  * more, the last one that it had, or one that goes on now. (A process that waits sleeps after it has looked many times
  * for what it waits for. While another one computes on its core, each look takes a slice of time.) False without
  * `of`. */
 bool ls_des_cores_sleeps(const ls_des_cores *c, uint32_t p, double from, double until);
-/* When the next work ends or goes over to another core, if none begins before; INFINITY: there is none. */
+/* When the next work ends, if none begins before, and no process polls that did not, or the other way round; INFINITY:
+ * there is none. */
 double ls_des_cores_next(const ls_des_cores *c);
-/* Does that: the process whose work has ended at *t, or LS_DES_NO_END: one has gone over. */
-#define LS_DES_NO_END UINT32_MAX
+/* Ends it: its process, and when. */
 uint32_t ls_des_cores_end(ls_des_cores *c, double *t);
 
 #endif

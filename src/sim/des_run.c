@@ -33,6 +33,8 @@ static ls_status check(const ls_des_model *m)
         if (!(m->cores >= 1 && m->cores == floor(m->cores) && m->core[i] < m->cores))
             return ls_fail(LS_INVALID, "process %u is on core %u of %g: expected a whole number of cores, and one of them",
                            i, m->core[i], m->cores);
+    if (!(m->poll >= 0) || !isfinite(m->poll))
+        return ls_fail(LS_INVALID, "one that polls gets %g of what one that computes gets: expected 0 or more", m->poll);
     if (!(m->idle_s >= 0)) return ls_fail(LS_INVALID, "a core is idle for %g s: expected 0 or more", m->idle_s);
     return LS_OK;
 }
@@ -61,7 +63,7 @@ static ls_status begin(sim *x)
     if (!x->p || !x->group || !(in_turn ? (void *)x->stack : (void *)x->ready))
         return ls_fail(LS_NO_MEMORY, "%u processes", m->n);
     if (in_turn) LS_TRY(ls_des_queue_create(m->n, &x->queue));
-    LS_TRY(ls_des_cores_create(m->cores, m->core, m->n, m->idle_s, &x->cores));
+    LS_TRY(ls_des_cores_create(m->cores, m->core, m->n, m->idle_s, m->poll, &x->cores));
     for (uint32_t i = 0; i < m->ngroups; i++) x->group[i] = (meeting){ .left = m->members[i], .first = LS_DES_NONE };
     for (uint32_t i = 0; i < m->n; i++) {
         const uint32_t p = in_turn ? m->n - 1 - i : i; /* the stack gives them back in their order */

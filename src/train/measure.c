@@ -408,7 +408,8 @@ typedef struct told {
 /* The ranks of a layout that are timed. */
 typedef struct mirrors {
     const ls_train_config *c;
-    int ranks, n, at_once;
+    int ranks, here, n, at_once;
+    double cores;
     int rank[MOST_MIRRORS];
     listener *x;   /* owned: [n] */
     ls_measured *m; /* owned: [n] */
@@ -470,6 +471,7 @@ static ls_status mirror_rank(ls_world *threads, void *arg)
     ls_trainer *t = NULL;
     ls_world *w;
     (void)ls_team_resize(all->m[i].threads);
+    if (x->crowd > 1) ls_local_place(all->rank[i] % all->here, all->here, all->cores);
     LS_TRY(ls_world_mirror(all->rank[i], all->ranks, all->node, &o, &how, &w));
     x->w = w;
     x->beside = ls_world_size(threads) > 1 ? ls_world_group(threads) : NULL;
@@ -580,10 +582,10 @@ static ls_status run_mirrors(mirrors *all)
     return processes ? run_processes(all) : run_threads(all);
 }
 
-static ls_status in_mirrors(const ls_train_config *c, const ls_plan *p, int ranks, int here, double crowd,
+static ls_status in_mirrors(const ls_train_config *c, const ls_plan *p, int ranks, int here, double cores, double crowd,
                             double long_s, int64_t run_steps, const float *loads, ls_measured *out)
 {
-    mirrors all = { .c = c, .ranks = ranks, .loads = loads };
+    mirrors all = { .c = c, .ranks = ranks, .here = here, .cores = cores, .loads = loads };
     int *node = malloc((size_t)ranks * sizeof *node);
     for (int r = 0; node && r < ranks; r++) node[r] = r / here;
     all.node = node;
@@ -652,7 +654,8 @@ ls_status ls_measure_stages(const ls_train_config *c, int ranks, int here, doubl
     if (!learning) loads_of(c, &p, crowd > 1 ? 1 : here, long_s / LOADS_PART, &loads);
     ls_context_get()->log_level = LS_LOG_WARN; /* what a run says of itself is said once */
     const double left_s = fmax(0, long_s - 1e-9 * (double)(ls_env_get()->mono_ns() - begin));
-    ls_status st = in_mirrors(&mine, &p, ranks, here, crowd > 1 ? crowd : 1, left_s, c->train.steps, loads.part, out);
+    ls_status st = in_mirrors(&mine, &p, ranks, here, cores, crowd > 1 ? crowd : 1, left_s, c->train.steps,
+                              loads.part, out);
     if (st == LS_OK && crowd > 1 && here == ranks) st = tell_uneven(&loads, p.size[LS_AXIS_EP], out);
     ls_context_get()->log_level = level;
     for (int k = 0; k < p.size[LS_AXIS_PP]; k++) {

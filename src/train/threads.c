@@ -10,7 +10,7 @@
 
 #include "base/context.h"
 #include "base/env.h"
-#include "net/world.h"
+#include "group/local_ranks.h"
 #include "train/trainer.h"
 
 typedef struct job {
@@ -22,19 +22,17 @@ typedef struct job {
     char why[LS_ERROR_BYTES];
 } job;
 
-/* On an equal part of the cores, as a launcher binds ranks that are processes. Two threads that wait for each other by
- * spinning are not moved apart for long, if they began on one core. If it fails, being unbound is only slower. */
-static void stay_apart(const ls_world *w)
+/* Two threads that wait for each other by spinning are not moved apart for long, if they began on one core. */
+static void bind(const ls_world *w)
 {
-    const int each = ls_env_get()->cpus() / ls_world_size(w);
-    if (each >= 1 && ls_world_size(w) > 1) (void)ls_cores_stay_on(ls_world_rank(w) * each, each);
+    ls_local_place(ls_world_rank(w), ls_world_size(w), ls_env_get()->cpus());
 }
 
 static ls_status thread_rank(ls_world *w, void *arg)
 {
     job *j = arg;
     ls_train_result mine;
-    stay_apart(w);
+    bind(w);
     const ls_status st = ls_train_in(j->c, j->opts, w, j->stop, &mine);
     const bool stopped = st == LS_INTERRUPTED || st == LS_PREEMPTED, first = ls_world_rank(w) == 0;
     if (first) *j->result = mine;
