@@ -60,48 +60,67 @@ static void who_polls_takes_of_its_core(void **state)
 {
     (void)state;
     static const double cost[] = { 0, 4, 2, 6 };
-    enum { NOTHING, FOUR, TWO, SIX };
-    static const bool polls[] = { true, true, false, false, false, false };
+    enum { NOTHING, FOUR, TWO, SIX, VIA = 3 };
     static const uint32_t core[] = { 0, 1, 1, 1 }, other[] = { 0, 0, 1, 1 };
-    const ls_des_op sends[] = { WORK(FOUR), SEND(1, 0, NOTHING), END }, gets[] = { RECV(0, 0, NOTHING), END };
-    const ls_des_op late[] = { ls_des_op_of(LS_DES_WORK, 0, LS_DES_ASLEEP, SIX), RECV(0, 0, NOTHING), END };
-    const ls_des_op twice[] = { RECV(0, 0, NOTHING), WORK(TWO), END };
+    const ls_des_op sends[] = { WORK(FOUR), SEND(1, VIA, NOTHING), END }, gets[] = { RECV(0, VIA, NOTHING), END };
+    const ls_des_op late[] = { ls_des_op_of(LS_DES_WORK, 0, LS_DES_ASLEEP, SIX), RECV(0, VIA, NOTHING), END };
+    const ls_des_op then[] = { RECV(0, VIA, NOTHING), WORK(TWO), END };
     const ls_des_op computes[] = { WORK(FOUR), END }, none[] = { END };
     const struct {
         const ls_des_op *gets, *third;
         const uint32_t *core;
-        const bool *polls;
+        uint32_t via;
         double poll, one, end;
     } row[] = {
-        { gets, none, core, polls, .5, 4, 4 + 4 / 3. },  /* two thirds of the core until 4 */
-        { gets, computes, core, polls, .5, 4, 4 + 2 * (4 - 4 / 2.5) }, /* two fifths */
-        { gets, none, core, polls, 0, 4, 4 },
-        { gets, none, core, NULL, .5, 4, 4 },
-        { gets, none, core, polls + 2, .5, 4, 4 },      /* it does not poll */
-        { gets, none, other, polls, .5, 6, 4 },         /* on the core of the sender */
-        { late, none, core, polls, .5, 6, 4 },          /* the message is there */
-        { twice, none, core, polls, .5, 4 + 4 / 3. + 4 / 3., 4 + 8 / 3. }, /* and then half of it */
-        { gets, none, NULL, polls, .5, 4, 4 },          /* all share both cores */
+        { gets, none, core, VIA, .5, 4, 4 + 4 / 3. },     /* two thirds of the core until 4 */
+        { gets, computes, core, 0, .5, 4, 4 + 2 * 2.4 },  /* two fifths */
+        { gets, none, core, VIA, 0, 4, 4 },
+        { gets, none, core, VIA + 1, .5, 4, 4 },          /* it does not poll for this one */
+        { gets, none, other, VIA, .5, 6, 4 },             /* on the core of the sender */
+        { late, none, core, VIA, .5, 6, 4 },              /* the message is there */
+        { then, none, core, VIA, .5, 4 + 10 / 3., 4 + 8 / 3. }, /* and then half of the core */
     };
     for (size_t i = 0; i < COUNT(row); i++) {
         const ls_des_op *const all[] = { sends, row[i].gets, computes, row[i].third };
         ls_des_model m = model_of(4, all, shared(LS_DES_FIFO));
         m.net.latency_s = 0;
         m.cost = cost, m.ncosts = COUNT(cost), m.cores = 2, m.core = row[i].core;
-        m.poll = row[i].poll, m.polls = row[i].polls;
+        m.poll = row[i].poll, m.poll_via = row[i].via;
         run(&m);
-        if (row[i].gets != twice) NEAR(ends[1], row[i].one);
-        if (fabs(ends[2] - row[i].end) > 1e-9) fail_msg("row %zu: %.9g, expected %.9g", i, ends[2], row[i].end);
+        if (fabs(ends[1] - row[i].one) > 1e-9 || fabs(ends[2] - row[i].end) > 1e-9)
+            fail_msg("row %zu: %.9g and %.9g, expected %.9g and %.9g", i, ends[1], ends[2], row[i].one, row[i].end);
     }
     const ls_des_op *const all[] = { none, none };
     ls_des_model m = model_of(2, all, shared(LS_DES_FIFO));
     ls_des_result r = { 0 };
-    m.cores = 2, m.core = core;
-    const double bad[] = { -1, (double)INFINITY, (double)NAN };
-    for (int i = 0; i < 3; i++) {
-        m.poll = bad[i];
+    const struct { const uint32_t *core; double poll; } bad[] = {
+        { core, -1 }, { core, (double)INFINITY }, { core, (double)NAN }, { NULL, .5 },
+    };
+    m.cores = 2;
+    for (size_t i = 0; i < COUNT(bad); i++) {
+        m.core = bad[i].core, m.poll = bad[i].poll;
         assert_int_equal(ls_des_run(&m, &r), LS_INVALID);
     }
+}
+
+/* Process 1 sleeps until 6, when a message is on its way that comes at 7, and computes then; process 2, on the same
+ * core, computes from 6.5 on. */
+static void who_would_poll_begins_in_its_turn(void **state)
+{
+    (void)state;
+    static const double cost[] = { 0, 5, 6, 6.5, 2, 4 };
+    static const uint32_t core[] = { 0, 1, 1 };
+    enum { ASLEEP = LS_DES_ASLEEP };
+    const ls_des_op sends[] = { WORK(1), SEND(1, 0, 0), END };
+    const ls_des_op gets[] = { ls_des_op_of(LS_DES_WORK, 0, ASLEEP, 2), RECV(0, 0, 0), WORK(4), END };
+    const ls_des_op computes[] = { ls_des_op_of(LS_DES_WORK, 0, ASLEEP, 3), WORK(5), END };
+    const ls_des_op *const all[] = { sends, gets, computes };
+    ls_des_model m = model_of(3, all, shared(LS_DES_FIFO));
+    m.net.latency_s = 2;
+    m.cost = cost, m.ncosts = COUNT(cost), m.cores = 2, m.core = core, m.poll = .5;
+    run(&m);
+    NEAR(ends[1], 7 + 4); /* half of the core */
+    NEAR(ends[2], 6.5 + .5 + 4 + 1.5);
 }
 
 /* Process 0 computes for 4, and sends (which takes .5 and 1) or meets process 1; who waits for 2 sleeps, and process 1
@@ -234,10 +253,9 @@ static void any_work_beside_polls_ends_when_small_steps_say(void **state)
         static const ls_des_op *all[16];
         double cost[33] = { 0 }, left[16], end[16] = { 0 }, *w = cost + 1, *from = cost + 17;
         uint32_t core[16];
-        bool polls[16];
         for (uint32_t i = 0; i < n; i++) {
             left[i] = w[i] = .1 + uniform(&at), from[i] = i % 2 ? from[i - 1] : 2 * uniform(&at);
-            core[i] = (uint32_t)(cores * uniform(&at)), polls[i] = i % 2;
+            core[i] = (uint32_t)(cores * uniform(&at));
             op[i][0] = i % 2 ? RECV(i - 1, 0, 0) : ls_des_op_of(LS_DES_WORK, 0, LS_DES_ASLEEP, 17 + i);
             op[i][1] = i % 2 ? WORK(1 + i) : SEND(i + 1, 0, 0);
             op[i][2] = i % 2 ? END : WORK(1 + i);
@@ -247,13 +265,13 @@ static void any_work_beside_polls_ends_when_small_steps_say(void **state)
         for (double t = 0; t < 20; t += dt) {
             double busy[4] = { 0 };
             for (uint32_t i = 0; i < n; i++)
-                busy[core[i]] += from[i] > t ? (polls[i] ? poll : 0) : left[i] > 0;
+                busy[core[i]] += from[i] > t ? (i % 2 ? poll : 0) : left[i] > 0;
             for (uint32_t i = 0; i < n; i++)
                 if (from[i] <= t && left[i] > 0 && (left[i] -= dt / fmax(1, busy[core[i]])) <= 0) end[i] = t + dt;
         }
         ls_des_model m = model_of(n, all, shared(LS_DES_FIFO));
         m.net.latency_s = 0;
-        m.cost = cost, m.ncosts = 33, m.cores = cores, m.core = core, m.poll = poll, m.polls = polls;
+        m.cost = cost, m.ncosts = 33, m.cores = cores, m.core = core, m.poll = poll;
         run(&m);
         for (uint32_t i = 0; i < n; i++)
             if (fabs(ends[i] - end[i]) > .01)
@@ -266,6 +284,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(processes_stay_on_their_cores),
         cmocka_unit_test(who_polls_takes_of_its_core),
+        cmocka_unit_test(who_would_poll_begins_in_its_turn),
         cmocka_unit_test(who_sleeps_in_a_wait_goes_on_later),
         cmocka_unit_test(nobody_sleeps_on_a_core_that_computes),
         cmocka_unit_test(cores_are_shared_evenly),

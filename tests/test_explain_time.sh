@@ -172,7 +172,7 @@ PY
 }
 recommends() { sed -n 2p out | grep -qE -- "^  recommendation: .*$1" || { sed -n 2p out; return 1; }; }
 claim 'a rank is killed in step 6' fails killed 3 rank-died 1
-claim 'with the steps before it' python3 -c 'import json; x = json.load(open("out")); assert x["failure"]["step"] == 6 and x["time"]["step_s"] > 0.2 and x["bytes"]["steps"] == 5, x'
+claim 'with the steps before it, but for one that rank 0 has not yet written' python3 -c 'import json; x = json.load(open("out")); assert x["failure"]["step"] == 6 and x["time"]["step_s"] > 0.2 and x["bytes"]["steps"] in (4, 5), x'
 explain run
 claim 'a killed rank: the first line' first '^cause: failed: rank-died: rank 1 .*SIGKILL'
 claim 'a killed rank: what to do' recommends "memory is short: the plan needs [0-9.]+ MiB on rank 1, and 3 ranks were on its node; .lockstep explain zero. has"

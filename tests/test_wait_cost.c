@@ -182,10 +182,15 @@ static void a_stage_that_waits_polls(void **state)
     near(pipeline(NULL, &not, same, 2), .01 + .02);
     near(pipeline(NULL, NULL, same, 2), .01 + .02);
     near(pipeline(NULL, &timed, apart, 2), .01 + .02);
-    static const uint32_t even[] = { 0, 1, 1, 0 }; /* what goes on beside has no thread that polls until it begins */
+    /* not who waits for what goes on beside, and no part of a core is that stream's until it begins */
+    static const uint32_t even[] = { 0, 1, 1, 0 };
+    ls_measured_coll sum = { .call = { .span = { .axes = 1u << LS_AXIS_DP }, .coll = LS_ALL_REDUCE, .bytes = 64 },
+                             .seconds = 4e-3 };
+    const ls_measured_colls summed = { .of = &sum, .n = 1, .part = .5, .poll = .1 };
     ls_step_item beside[] = { work(.01, 0), call(LS_ITEM_BEGIN, LS_ALL_REDUCE), { .kind = LS_ITEM_WAIT, .count = 1 } };
+    const ls_wait_cost free_waits = { 0 };
     kept_core = even;
-    near(step_on(2, beside, 3, NULL, &timed), .02);
+    near(step_on(2, beside, 3, &free_waits, &summed), 2 * (.01 + 2e-3));
     kept_core = NULL;
 }
 
@@ -453,7 +458,10 @@ static void ranks_are_on_the_cores_of_a_launcher(void **state)
     h.local = 3; /* of two nodes */
     assert_done(ls_here_place(&h, &o));
     assert_null(o.core);
-    h.local = 6, h.for_ranks = 4; /* not equally many */
+    h.local = 6, h.cores = h.for_ranks = 4; /* not equally many */
+    assert_done(ls_here_place(&h, &o));
+    assert_null(o.core);
+    h.cores = 3, h.for_ranks = 1.5; /* of two threads each */
     assert_done(ls_here_place(&h, &o));
     assert_null(o.core);
     *ls_context_get() = before;
@@ -545,7 +553,8 @@ static void a_prediction_takes_of_this_machine_what_its_operations_lack(void **s
         ls_here_rates(&h, &rates);
         assert_done(ls_step_lists_create(&c, row[i].ranks, row[i].ranks, &rates, &l));
         ls_here_time_colls(&h, &c, &l);
-        assert_true((h.colls.n > 0) == (row[i].ranks < 65 && i != 3)); /* those on sockets are not timed */
+        if ((h.colls.n > 0) != (row[i].ranks < 65 && i != 3)) /* those on sockets are not timed */
+            fail_msg("row %zu: %d collectives timed in %g s", i, h.colls.n, h.colls.seconds);
         const ls_context before = *ls_context_get();
         ls_context_get()->env = &env;
         assert_done(ls_here_place(&h, &s));

@@ -30,8 +30,9 @@ int ls_team_size(void);
 bool ls_team_told(void);
 /* Otherwise: threads of each of `ranks` ranks that compute on `cpus` cores. An equal share, at least 1. */
 int ls_team_share(int cpus, int ranks);
-/* Which of `cpus` CPUs, counted from 0, the rank-th of `ranks` ranks has: *count from *first on. An equal part, or of
- * fewer CPUs than ranks one, in turn, if each can have equally many ranks. Else *count is 0: they share all. */
+/* The CPUs of a rank, of 0 to cpus - 1: *count from *first on. 4 ranks have 2 each of 8 CPUs; of 2 CPUs, ranks 0 and 2
+ * have the first, and ranks 1 and 3 the second. 3 ranks on 2 CPUs would have unequal parts: then *count is 0, and ranks
+ * share all. ranks: at least 1. */
 void ls_team_cores(int rank, int ranks, int cpus, int *first, int *count);
 /* Threads that each of `ranks` ranks would have on the cores that this process may use, by these two rules: for plans.
  * At most ls_team_size. */

@@ -18,14 +18,15 @@ ls_status ls_local_alloc(size_t nbytes, size_t used, void **out);
 ls_status ls_local_use(void *p, size_t nbytes);
 void ls_local_free(void *p, size_t nbytes);
 
-/* Whether a launcher binds so many ranks of this machine to its cores, to cores of their own or to one that several
- * share: ls_team_cores has some for each, and where ranks are more than cores, no control group limits their time. */
+/* Whether a launcher binds so many ranks of this machine to its cores: ls_team_cores gives each rank some, and where
+ * ranks are more than cores, this process may use no more CPUs than there are cores (a control group may give less time
+ * than that of the CPUs that it allows; then a launcher binds no ranks that share cores). */
 bool ls_local_is_bound(int ranks, double cores);
 /* Then: the first core of a rank, from 0 to cores - 1. */
 int ls_local_core(int rank, int ranks, double cores);
-/* Binds the calling thread, which is this rank, as a launcher binds that rank. It may be a thread of a rank that a
- * launcher has bound: the first of its job, whose cores are those that follow. Without effect for one rank, and if it
- * fails, which is only slower. */
+/* Binds the calling thread, which measures as this rank, as a launcher binds that rank. If a launcher has bound this
+ * process, it is rank 0 of its job: the job's cores then are those of this process and the ones that follow. Without
+ * effect for one rank. If it fails, being unbound is only slower. */
 void ls_local_place(int rank, int ranks, double cores);
 /* Returns when the cores of all ranks of w do nothing else, or after some seconds: the other processes of a job of
  * `ranks` ranks on this machine were busy until now (ls_predict_beside), unless they share its `cores`. The failures of

@@ -216,7 +216,7 @@ static ls_status explain(const ls_job *j, const char *program, int err)
 }
 
 /* Where a control group limits the time of more CPUs than it gives, ranks that share cores may use all of them. */
-static void bind(const ls_job *j, int r, ls_child *c)
+static void choose_cores(const ls_job *j, int r, ls_child *c)
 {
     uint64_t mask[CPU_WORDS];
     ls_team_cores(r, j->o->nproc, j->cpus, &c->cpu_first, &c->cpu_count);
@@ -234,7 +234,7 @@ static ls_status start(ls_job *j, int r, const vars *e, const char *const *argv)
     /* a debugger reads the terminal, which only the foreground process group may */
     c.own_group = k->own_group = !(prefixed && env->isatty(0));
     if (prefixed) c.stdout_fd = c.stderr_fd = -1;
-    if (!j->o->no_bind && j->o->nproc > 1 && !prefixed) bind(j, r, &c);
+    if (!j->o->no_bind && j->o->nproc > 1 && !prefixed) choose_cores(j, r, &c);
     c.same_addresses = !j->o->aslr && j->cpus < j->o->nproc && j->nnodes == 1;
     int pid = env->spawn(&c, &k->pidfd);
     if (pid == -EINVAL && c.cpu_count > 0) { /* fewer CPUs than we thought: unbound is only slower */

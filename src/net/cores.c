@@ -52,7 +52,8 @@ int ls_cores_stay_on(int first, int count)
     return env->bind_cpus(part.mask, MASK_WORDS);
 }
 
-/* The local_rank-th of equal parts, as a launcher gives it. If that fails, being unbound is only slower. */
+/* The local_rank-th of equal parts, as a launcher gives it where there are as many cores as ranks. If that fails, being
+ * unbound is only slower. */
 static ls_status bind_rank(ls_world *w, const bound *before, int cpus)
 {
     const int each = cpus / w->local_size;

@@ -41,8 +41,8 @@ typedef struct job {
     double cores;
     uint64_t until_ns, enough_ns;
     size_t most; /* bytes of a vector */
-    double step_gap_s; /* that a rank of the run computes between two calls; */
-    double gap_s;     /* that a rank computes between two calls, */
+    double step_gap_s; /* that a rank of the run computes between two calls, on average; */
+    double gap_s;     /* the same, but at most MOST_GAP: that a rank computes here, */
     size_t gap_bytes; /* and touches */
     told *told;
 } job;
@@ -62,6 +62,7 @@ typedef struct caller {
     size_t at;        /* in `others` */
     uint64_t sum;     /* of what was read */
     double look_s;    /* of a look at the clock */
+    double poll;      /* ls_measured_colls.poll */
     int passes;       /* between two calls */
 } caller;
 
@@ -445,27 +446,30 @@ static ls_status time_polls(caller *k)
     const job *j = k->j;
     const int i = most_called(j), others = j->l->stages - 1;
     double longer[ROUNDS], s = 0;
-    int stage, of;
+    int stage, of, rounds = 0;
     if (others < 1 || !(j->of->part < 1) || i < 0 || k->timed[i] == 0) return LS_OK;
     ls_mesh_place(j->l->size, j->l->order, ls_world_rank(k->w), LS_ALONG(LS_AXIS_PP), &stage, &of);
     k->g = k->group[i];
     LS_TRY(time_beside(k, &j->of->of[i].call, stage == 0, false, &s)); /* nothing is in the caches */
-    for (int r = 0; r < ROUNDS; r++) {
+    for (int32_t more = 1; rounds < ROUNDS; rounds++) {
+        LS_TRY(is_time(k, 0, &more));
+        if (!more) break;
         LS_TRY(time_beside(k, &j->of->of[i].call, stage == 0, false, &s));
-        longer[r] = s;
+        longer[rounds] = s;
         LS_TRY(time_beside(k, &j->of->of[i].call, stage == 0, true, &s));
-        longer[r] = s > 0 ? longer[r] / s - 1 : 0;
+        longer[rounds] = s > 0 ? longer[rounds] / s - 1 : 0;
     }
     const double part = j->step_gap_s > 0 ? j->gap_s / j->step_gap_s : 1;
-    j->told->poll = fmax(0, ls_median(longer, ROUNDS)) / others * part;
+    k->poll = fmax(0, ls_median(longer, (size_t)rounds)) / others * part;
     return LS_OK;
 }
 
-/* Where ranks share cores, what a call takes depends on which of them has its turn: the step has all of these. */
+/* Where ranks share cores, a call takes as long as the turns of others before it; a step takes the mean of them. */
 static void tell(const caller *k)
 {
     const ls_measured_colls *m = k->j->of;
     told *to = k->j->told;
+    to->poll = k->poll;
     for (to->timed = 0; to->timed < m->n && k->timed[to->timed] > 0; to->timed++) {
         const ls_step_call *x = &m->of[to->timed].call;
         const double more = x->bytes / (double)measured_bytes(k->j, x);

@@ -21,8 +21,9 @@ typedef struct ls_measured_coll {
 typedef struct ls_measured_colls {
     ls_measured_coll *of; /* owned: [n] */
     int n;
-    double poll;    /* of what a rank that computes gets of a core, as much gets one that waits for another stage there:
-                     * it polls whenever the first one waits, too. 0: not measured */
+    double poll;    /* a rank that waits for another stage takes so large a part of what a rank that computes gets of
+                     * the same core: it polls whenever that one yields. 0: not measured, as where ranks of a stage
+                     * call nothing */
     double part;    /* of `seconds` in which a rank has a core of its own: below 1 where ranks share cores */
     double seconds; /* that measuring took */
 } ls_measured_colls;

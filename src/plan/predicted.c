@@ -113,11 +113,12 @@ void ls_here_time_colls(ls_here *h, const ls_train_config *c, const ls_step_list
 ls_status ls_here_place(ls_here *h, ls_step_sim_opts *o)
 {
     o->core = NULL;
-    if (!h->shared || h->local < h->ranks || !ls_local_is_bound(h->ranks, h->for_ranks)) return LS_OK;
+    if (!h->shared || h->local < h->ranks || h->for_ranks < h->cores) return LS_OK;
+    if (!ls_local_is_bound(h->ranks, h->cores)) return LS_OK;
     free(h->core);
     h->core = malloc((size_t)h->ranks * sizeof *h->core);
     if (!h->core) return ls_fail(LS_NO_MEMORY, "the cores of %d ranks", h->ranks);
-    for (int r = 0; r < h->ranks; r++) h->core[r] = (uint32_t)ls_local_core(r, h->ranks, h->for_ranks);
+    for (int r = 0; r < h->ranks; r++) h->core[r] = (uint32_t)ls_local_core(r, h->ranks, h->cores);
     o->core = h->core;
     return LS_OK;
 }
@@ -161,6 +162,9 @@ void ls_here_text(const ls_here *h, ls_text *out)
         ls_text_add(out, "; %d ranks share %g core%s: each wait that was not timed takes %.1f us of a core, each such "
                          "message %.1f us",
                     h->local, h->cores, h->cores == 1 ? "" : "s", 1e6 * h->waits.coll_s, 1e6 * h->waits.message_s);
+    if (h->colls.poll > 0)
+        ls_text_add(out, "; a rank that waits for another stage takes %.0f %% of what a rank that computes gets of its core",
+                    100 * h->colls.poll);
     if (h->wake_s > 0 && (h->core || !h->shared)) /* who is on which core is known (des_cores.h) */
         ls_text_add(out, "; a rank that sleeps in a long wait goes on %.0f us later", 1e6 * h->wake_s);
 }

@@ -45,8 +45,8 @@ void ls_here_free(ls_here *h);
 /* Times the collectives of a step with all its ranks. If there are several nodes, or if it fails, there are none: they
  * take what links take. */
 void ls_here_time_colls(ls_here *h, const ls_train_config *c, const ls_step_lists *l);
-/* Sets o->core: where ranks share the cores of one node, and a launcher binds them (ls_local_is_bound), the core of
- * each. Else NULL. LS_NO_MEMORY. */
+/* Sets o->core: where ranks of one thread share the cores of one node, and a launcher binds them (ls_local_is_bound),
+ * the core of each. Else NULL. LS_NO_MEMORY. */
 ls_status ls_here_place(ls_here *h, ls_step_sim_opts *o);
 /* What a simulation takes from it: the links, the cores that ranks share, and what waiting costs then. */
 void ls_here_options(const ls_here *h, ls_step_sim_opts *o);

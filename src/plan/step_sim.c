@@ -33,7 +33,6 @@ typedef struct builder {
     const ls_des_op **all;
     uint32_t *base, *place, *group, *members, *core;
     double *pace, *wake;
-    bool *polls;
     ls_step_parts *parts; /* [ranks] */
     double *ends, beside_s;
     int stage, at; /* at hand, and its program of a place along ep, */
@@ -310,11 +309,10 @@ static ls_status put_ranks(builder *b)
     b->pace = malloc(n * sizeof *b->pace);
     b->core = b->o->core ? malloc(n * sizeof *b->core) : NULL;
     b->wake = b->o->wake_s > 0 ? calloc(n, sizeof *b->wake) : NULL;
-    b->polls = b->o->core ? calloc(n, sizeof *b->polls) : NULL;
     b->parts = calloc(ranks, sizeof *b->parts);
     b->ends = malloc(n * sizeof *b->ends);
     if (!b->all || !b->base || !b->place || !b->group || !b->members || !b->pace || !b->parts || !b->ends ||
-        (b->o->core && (!b->core || !b->polls)) || (b->o->wake_s > 0 && !b->wake))
+        (b->o->core && !b->core) || (b->o->wake_s > 0 && !b->wake))
         return ls_fail(LS_NO_MEMORY, "%zu ranks", ranks);
     for (uint32_t p = 0; p < n; p++) {
         const int of = program_of(b, (int)(p / 2));
@@ -323,7 +321,6 @@ static ls_status put_ranks(builder *b)
         b->place[p] = p / 2;
         b->pace[p] = 1;
         if (b->core) b->core[p] = b->o->core[p / 2];
-        if (b->polls) b->polls[p] = p % 2 == 0;
         if (b->wake && p % 2 == 0) b->wake[p] = b->o->wake_s; /* beside has no thread (inline) */
         for (size_t a = 0; a < axes; a++) {
             int first, place;
@@ -416,7 +413,7 @@ static ls_status run(builder *b)
         .net = { .topo = b->o->t, .gap = 1, .sharing = LS_DES_FIFO, .failure = b->o->failure,
                  .nfailures = b->o->nfailures },
         .cores = b->o->cores, .core = b->core, .idle_s = b->o->idle_s, .wake_s = b->wake,
-        .poll = b->o->colls ? b->o->colls->poll : 0, .polls = b->polls,
+        .poll = b->core && b->o->colls ? b->o->colls->poll : 0, .poll_via = FIRST_EDGE,
         .pace = b->pace,
         .jitter = b->o->jitter, .seed = b->o->seed,
         .told = on_span, .arg = b,
@@ -450,7 +447,6 @@ ls_status ls_step_simulate(const ls_step_lists *l, const ls_step_sim_opts *o, ls
     free(b.members);
     free(b.pace);
     free(b.wake);
-    free(b.polls);
     free(b.core);
     free(b.parts);
     free(b.ends);

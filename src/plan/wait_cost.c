@@ -119,7 +119,9 @@ static ls_status time_rank(ls_world *w, void *arg)
  * counts again in its price: a part of a microsecond. */
 static ls_status measure_waits(const ls_wait_ranks *r, ls_wait_cost *out)
 {
-    const int n = r->ranks < LS_WAIT_RANKS ? r->ranks : LS_WAIT_RANKS;
+    const int most = r->ranks < LS_WAIT_RANKS ? r->ranks : LS_WAIT_RANKS;
+    const bool even = most > r->cores && ls_local_is_bound(r->ranks, r->cores);
+    const int n = even ? most - most % (int)r->cores : most;
     const ls_world_opts o = { .transport = "shm", .arena_bytes = (size_t)4 << 20 };
     void *shared;
     LS_TRY(ls_local_alloc(sizeof(oversubscribed), sizeof(oversubscribed), &shared));

@@ -91,12 +91,10 @@ static LS_COLD void keep(sim *x, process *q, uint64_t key, double arrives)
     q->later = i;
 }
 
-static LS_COLD bool polls(const sim *x, uint32_t p) { return x->m->cores > 0 && x->m->polls[p]; }
-
-/* Waits for a message from t on, or no longer. */
-static LS_COLD void poll(sim *x, uint32_t p, double t, bool begins)
+/* Whether a process polls while it waits for the message that it receives next. */
+static LS_ALWAYS_INLINE bool polls(const sim *x, const process *q)
 {
-    if (polls(x, p)) ls_des_cores_polls(&x->cores, t, p, begins);
+    return LS_UNLIKELY(x->m->poll > 0) && q->op->via >= x->m->poll_via;
 }
 
 /* Sent at `sent`, which is now, in its turn. */
@@ -107,7 +105,7 @@ static LS_ALWAYS_INLINE void deliver(sim *x, uint32_t to, uint64_t key, double s
         q->waits = GOT;
         if (arrives < q->t) arrives = q->t;
         if (LS_UNLIKELY(x->m->wake_s != NULL)) arrives = woken(x, to, q->t, arrives);
-        if (LS_UNLIKELY(x->m->polls != NULL)) poll(x, to, sent, false);
+        if (polls(x, q)) ls_des_cores_polls(&x->cores, sent, to, false);
         if (x->m->told) tell(x, to, q->t, arrives, arrives);
         q->t = arrives;
         resume(x, to, in_turn);
@@ -287,12 +285,12 @@ static LS_ALWAYS_INLINE void run(sim *x, uint32_t p, bool sends, bool in_turn)
             else {
                 const uint64_t key = key_of(ls_des_peer(m, p, a), a.via);
                 if (!take(x, q, key, &arrives)) {
-                    if (in_turn && !sends && LS_UNLIKELY(m->polls != NULL) && polls(x, p)) {
+                    if (in_turn && !sends && polls(x, q)) {
                         ls_des_queue_push(&x->queue, q->t, p);
                         return;
                     }
                     q->waits = key;
-                    if (LS_UNLIKELY(m->polls != NULL)) poll(x, p, q->t, true);
+                    if (polls(x, q)) ls_des_cores_polls(&x->cores, q->t, p, true);
                     return;
                 }
                 if (arrives < from) arrives = from;

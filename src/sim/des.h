@@ -96,10 +96,11 @@ typedef struct ls_des_model {
                                         * has its own. Above 0 only with LS_DES_FIFO */
     const uint32_t *core;              /* [n], below `cores`, a whole number then: each process stays on this one; NULL:
                                         * all of them share all */
-    double poll;                       /* with `core`: one that waits for a message gets so large a part of what one
-                                        * that computes gets, since it polls; 0 and above */
-    const bool *polls;                 /* [n]: whether it does; NULL: none does */
-    double idle_s;                     /* with wake_s (des_cores.h) */
+    double poll;                       /* with `core`: so large a part of what a process that computes gets of its core
+                                        * gets one that waits there for a message, until that is sent, since it polls */
+    uint32_t poll_via;                 /* of messages with this `via` and those above; others are waited for in sleep */
+    double idle_s;                     /* with wake_s: seconds without work on a core, after which processes that wait
+                                        * there sleep; without `cores`, seconds of a wait */
     const double *wake_s;              /* [n], with idle_s: seconds between the end of a wait and the moment at which
                                         * the process goes on, if it slept: without `cores` in each wait of idle_s or
                                         * more, else see ls_des_cores_sleeps. NULL: 0. Such a model is not folded */

@@ -5,22 +5,24 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 ls_status ls_des_cores_create(double cores, const uint32_t *of, uint32_t n, double idle_s, double poll,
                               ls_des_cores *out)
 {
     const uint32_t npools = of ? (uint32_t)cores : 1;
-    *out = (ls_des_cores){ .idle_s = idle_s, .poll = of ? poll : 0 };
+    *out = (ls_des_cores){ .of = of, .idle_s = idle_s, .poll = poll };
     if (!(cores > 0)) return LS_OK;
     out->pool = calloc(npools, sizeof *out->pool);
-    out->jobs = malloc((size_t)npools * n * sizeof *out->jobs); /* all processes may be on one core */
-    out->of = of ? malloc((size_t)n * sizeof *out->of) : NULL;
-    if (!out->pool || !out->jobs || (of && !out->of)) return ls_fail(LS_NO_MEMORY, "the cores of %u processes", n);
+    out->jobs = malloc((size_t)n * sizeof *out->jobs);
+    if (!out->pool || !out->jobs) return ls_fail(LS_NO_MEMORY, "the cores of %u processes", n);
     out->npools = npools;
-    if (of) memcpy(out->of, of, (size_t)n * sizeof *of);
-    for (uint32_t k = 0; k < npools; k++)
-        out->pool[k] = (ls_des_pool){ .cores = of ? 1 : cores, .job = out->jobs + (size_t)k * n };
+    for (uint32_t i = 0; of && i < n; i++) out->pool[of[i]].n++;
+    ls_des_job *at = out->jobs;
+    for (uint32_t k = 0; k < npools; k++) {
+        const uint32_t there = out->pool[k].n;
+        out->pool[k] = (ls_des_pool){ .cores = of ? 1 : cores, .job = at };
+        at += there;
+    }
     return LS_OK;
 }
 
@@ -28,7 +30,6 @@ void ls_des_cores_free(ls_des_cores *c)
 {
     free(c->pool);
     free(c->jobs);
-    free(c->of);
 }
 
 /* Of a core, for each work. */
@@ -72,8 +73,11 @@ static void sink(ls_des_pool *c, uint32_t i)
     }
 }
 
-static void put(const ls_des_cores *all, ls_des_pool *c, double t, uint32_t p, double work)
+static ls_des_pool *pool_of(const ls_des_cores *all, uint32_t p) { return &all->pool[all->of ? all->of[p] : 0]; }
+
+void ls_des_cores_begin(ls_des_cores *all, double t, uint32_t p, double work)
 {
+    ls_des_pool *c = pool_of(all, p);
     if (c->n == 0 && t >= c->idle_since + all->idle_s) {
         c->idle_from = c->idle_since;
         c->idle_until = t;
@@ -83,23 +87,18 @@ static void put(const ls_des_cores *all, ls_des_pool *c, double t, uint32_t p, d
     rise(c, c->n - 1);
 }
 
-void ls_des_cores_begin(ls_des_cores *all, double t, uint32_t p, double work)
-{
-    put(all, &all->pool[all->of ? all->of[p] : 0], t, p, work);
-}
-
 void ls_des_cores_polls(ls_des_cores *all, double t, uint32_t p, bool polls)
 {
-    if (!all->of) return;
-    ls_des_pool *c = &all->pool[all->of[p]];
+    ls_des_pool *c = pool_of(all, p);
     advance(all, c, t);
-    c->waiting += polls ? 1 : (uint32_t)-1;
+    if (polls) c->waiting++;
+    else c->waiting--;
 }
 
 bool ls_des_cores_sleeps(const ls_des_cores *all, uint32_t p, double from, double until)
 {
     if (!all->of || !(all->idle_s > 0)) return false;
-    const ls_des_pool *c = &all->pool[all->of[p]];
+    const ls_des_pool *c = pool_of(all, p);
     return (c->n == 0 && until >= fmax(from, c->idle_since) + all->idle_s) ||
            fmin(until, c->idle_until) >= fmax(from, c->idle_from) + all->idle_s;
 }

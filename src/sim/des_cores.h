@@ -1,7 +1,7 @@
 /* des_cores.h -- cores that processes share: all that compute at a moment get equal parts of them, at most a core each
  * (processor sharing). With fewer processes than cores, each takes as long as it would alone. Or each process stays on
- * a given core, which it shares with those that are there, too; those that wait for a message poll, and so take a part
- * of what one that computes gets.
+ * a given core, which it shares with those that are there, too; then processes may also poll, which takes a part of
+ * what one that computes gets.
  */
 #ifndef LS_SIM_DES_CORES_H
 #define LS_SIM_DES_CORES_H
@@ -29,15 +29,14 @@ typedef struct ls_des_pool {
 typedef struct ls_des_cores {
     ls_des_pool *pool; /* owned: [npools]; none: each process has its own core */
     uint32_t npools;
-    uint32_t *of;      /* owned: the pool of a process; NULL: there is one */
+    const uint32_t *of; /* borrowed: the pool of a process; NULL: there is one */
     double idle_s;
     double poll;
     ls_des_job *jobs;  /* owned: of all pools */
 } ls_des_cores;
 
 /* For n processes: on `cores` of them all, or, with `of`, [n] and from 0 to cores - 1, each on the one that it names. A
- * core with nothing to do is idle after idle_s seconds. One that polls gets `poll` of what one that computes gets, with
- * `of`. LS_NO_MEMORY. */
+ * process that polls gets `poll` of what one that computes gets: above 0 only with `of`. Borrows `of`. LS_NO_MEMORY. */
 ls_status ls_des_cores_create(double cores, const uint32_t *of, uint32_t n, double idle_s, double poll,
                               ls_des_cores *out);
 void ls_des_cores_free(ls_des_cores *c);
@@ -50,8 +49,7 @@ void ls_des_cores_polls(ls_des_cores *c, double t, uint32_t p, bool polls);
  * for what it waits for. While another one computes on its core, each look takes a slice of time.) False without
  * `of`. */
 bool ls_des_cores_sleeps(const ls_des_cores *c, uint32_t p, double from, double until);
-/* When the next work ends, if none begins before, and no process polls that did not, or the other way round; INFINITY:
- * there is none. */
+/* When the next work ends, if no work begins and no process begins or ends polling before; INFINITY: there is none. */
 double ls_des_cores_next(const ls_des_cores *c);
 /* Ends it: its process, and when. */
 uint32_t ls_des_cores_end(ls_des_cores *c, double *t);

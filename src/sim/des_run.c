@@ -33,8 +33,9 @@ static ls_status check(const ls_des_model *m)
         if (!(m->cores >= 1 && m->cores == floor(m->cores) && m->core[i] < m->cores))
             return ls_fail(LS_INVALID, "process %u is on core %u of %g: expected a whole number of cores, and one of them",
                            i, m->core[i], m->cores);
-    if (!(m->poll >= 0) || !isfinite(m->poll))
-        return ls_fail(LS_INVALID, "one that polls gets %g of what one that computes gets: expected 0 or more", m->poll);
+    if (!(m->poll >= 0) || !isfinite(m->poll) || (m->poll > 0 && !m->core))
+        return ls_fail(LS_INVALID, "a process that polls gets %g of what one that computes gets: expected 0 or more, and above 0 "
+                       "only on cores of their own", m->poll);
     if (!(m->idle_s >= 0)) return ls_fail(LS_INVALID, "a core is idle for %g s: expected 0 or more", m->idle_s);
     return LS_OK;
 }

@@ -408,7 +408,7 @@ typedef struct told {
 /* The ranks of a layout that are timed. */
 typedef struct mirrors {
     const ls_train_config *c;
-    int ranks, here, n, at_once;
+    int ranks, n, at_once;
     double cores;
     int rank[MOST_MIRRORS];
     listener *x;   /* owned: [n] */
@@ -471,7 +471,7 @@ static ls_status mirror_rank(ls_world *threads, void *arg)
     ls_trainer *t = NULL;
     ls_world *w;
     (void)ls_team_resize(all->m[i].threads);
-    if (x->crowd > 1) ls_local_place(all->rank[i] % all->here, all->here, all->cores);
+    if (x->crowd > 1) ls_local_place(i, all->n, all->cores);
     LS_TRY(ls_world_mirror(all->rank[i], all->ranks, all->node, &o, &how, &w));
     x->w = w;
     x->beside = ls_world_size(threads) > 1 ? ls_world_group(threads) : NULL;
@@ -585,7 +585,7 @@ static ls_status run_mirrors(mirrors *all)
 static ls_status in_mirrors(const ls_train_config *c, const ls_plan *p, int ranks, int here, double cores, double crowd,
                             double long_s, int64_t run_steps, const float *loads, ls_measured *out)
 {
-    mirrors all = { .c = c, .ranks = ranks, .here = here, .cores = cores, .loads = loads };
+    mirrors all = { .c = c, .ranks = ranks, .cores = cores, .loads = loads };
     int *node = malloc((size_t)ranks * sizeof *node);
     for (int r = 0; node && r < ranks; r++) node[r] = r / here;
     all.node = node;

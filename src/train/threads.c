@@ -22,17 +22,12 @@ typedef struct job {
     char why[LS_ERROR_BYTES];
 } job;
 
-/* Two threads that wait for each other by spinning are not moved apart for long, if they began on one core. */
-static void bind(const ls_world *w)
-{
-    ls_local_place(ls_world_rank(w), ls_world_size(w), ls_env_get()->cpus());
-}
-
 static ls_status thread_rank(ls_world *w, void *arg)
 {
     job *j = arg;
     ls_train_result mine;
-    bind(w);
+    /* two threads that wait for each other by spinning are not moved apart for long, if they began on one core */
+    ls_local_place(ls_world_rank(w), ls_world_size(w), ls_env_get()->cpus());
     const ls_status st = ls_train_in(j->c, j->opts, w, j->stop, &mine);
     const bool stopped = st == LS_INTERRUPTED || st == LS_PREEMPTED, first = ls_world_rank(w) == 0;
     if (first) *j->result = mine;
