@@ -102,11 +102,12 @@ static void calls_are_not_the_ranks_time_and_all_but_one_of_n_wait(void **state)
 {
     (void)state;
     enum { SHORT = 4, LONG = 1 << 16 };
-    const struct { int size, calls, yields; bool messages, sends; size_t count; } row[] = {
-        { 3, 6, 4, false, false, SHORT }, { 2, 6, 3, false, false, SHORT }, { 4, 8, 6, false, false, SHORT },
-        { 3, 6, 3, true, false, SHORT }, { 1, 6, 0, false, false, SHORT },
-        { 2, 6, 6, false, false, LONG }, { 4, 6, 6, false, false, LONG }, /* all wait for all, twice */
-        { 3, 6, 3, true, true, SHORT }, { 3, 6, 5, true, true, LONG }, /* who sends waits, in the next call */
+    const struct { int size, calls, yields; bool messages, sends; size_t count; double waits; } row[] = {
+        { 3, 6, 4, false, false, SHORT, 0 }, { 2, 6, 3, false, false, SHORT, 0 }, { 4, 8, 6, false, false, SHORT, 0 },
+        { 3, 6, 3, true, false, SHORT, 0 }, { 1, 6, 0, false, false, SHORT, 0 },
+        { 2, 6, 6, false, false, LONG, 0 }, { 4, 6, 6, false, false, LONG, 0 }, /* all wait for all, twice */
+        { 3, 6, 3, true, true, SHORT, 0 }, { 3, 6, 5, true, true, LONG, 0 }, /* who sends waits, in the next call */
+        { 3, 6, 6, true, false, SHORT, 1 }, { 3, 6, 2, true, false, SHORT, 1 / 3. }, { 3, 6, 4, false, false, SHORT, 1 },
     };
     ls_env env = *ls_env_get();
     env.yield = count_yield;
@@ -115,7 +116,8 @@ static void calls_are_not_the_ranks_time_and_all_but_one_of_n_wait(void **state)
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         ls_world *w;
         void *x;
-        assert_int_equal(ls_world_mirror(0, row[i].size, NULL, NULL, &turns, &w), LS_OK);
+        const ls_mirror_opts how = { .yields = true, .message_waits = row[i].waits };
+        assert_int_equal(ls_world_mirror(0, row[i].size, NULL, NULL, &how, &w), LS_OK);
         assert_int_equal(ls_alloc(w, LONG * sizeof(float), LS_MEM_DATA, &x), LS_OK);
         memset(x, 0, LONG * sizeof(float));
         ls_group *g = ls_world_group(w);
@@ -165,6 +167,12 @@ static void starting_and_waiting_are_not_the_ranks_time(void **state)
     const ls_mirrored waited = ls_world_mirrored(w);
     assert_int_equal(waited.looks, 2);
     assert_true(waited.wall_ns - started.wall_ns > 10);
+    const ls_p2p op = { .recv = x, .count = 4, .dtype = LS_F32, .peer = 1 };
+    for (int i = 1; i <= 4; i++) { /* of four short messages two are waited for, with a look each */
+        assert_int_equal(ls_p2p_start(ls_world_group(w), &op, "hop", &k), LS_OK);
+        assert_int_equal(ls_work_wait(k), LS_OK);
+        assert_int_equal(ls_world_mirrored(w).looks, 2 + i / 2);
+    }
     ls_context_get()->env = before;
     ls_world_leave(w);
 }

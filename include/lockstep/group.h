@@ -213,6 +213,7 @@ bool ls_world_is_alone(const ls_world *w); /* dry, or a mirror (below): no other
 typedef struct ls_mirror_opts {
     bool yields; /* a wait for other ranks first yields the core to ranks that share it. In a group of n the rank that
                   * comes last does not wait, so n - 1 of n waits yield */
+    double message_waits; /* with yields: so large a part of the messages that arrive is waited for; 0: half */
 } ls_mirror_opts;
 
 /* Such a rank whose memory is there, so that it computes: to time what it does, without the other ranks. A collective
@@ -229,7 +230,8 @@ typedef struct ls_mirrored {
     uint64_t bytes;                /* of their vectors */
     uint64_t wall_ns, cpu_ns;      /* spent inside these calls, by the clock and of the rank's thread */
     int64_t looks;                 /* reads of both clocks that wall_ns and cpu_ns do not have: one per call, but none
-                                    * for messages of at most 8 KiB that no rank waits for: to copy them takes less */
+                                    * for messages of at most 8 KiB that no rank waits for, and for waiting for any
+                                    * message that has come: that takes less */
 } ls_mirrored;
 ls_mirrored ls_world_mirrored(const ls_world *w);
 

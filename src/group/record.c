@@ -24,6 +24,7 @@
 struct ls_record {
     bool mirrors, yields; /* a mirror's, which notes nothing */
     double waits;         /* fraction of a yield that is still owed */
+    double message_waits; /* ls_mirror_opts */
     uint64_t wall_ns, cpu_ns; /* when a mirror's call began */
     ls_mirrored did;
     char *numbers;     /* owned: a mirror's: [SHORT]: what fill writes */
@@ -133,6 +134,7 @@ ls_status ls_record_create(const ls_mirror_opts *mirror, ls_record **out)
     if (!*out) return ls_fail(LS_NO_MEMORY, "the record of %s", ls_world_alone_name(!mirror));
     (*out)->mirrors = mirror != NULL;
     (*out)->yields = mirror && mirror->yields;
+    (*out)->message_waits = mirror && mirror->message_waits > 0 ? mirror->message_waits : .5;
     if (!mirror) return LS_OK;
     (*out)->numbers = malloc(SHORT);
     if (!(*out)->numbers) {
@@ -233,6 +235,8 @@ static void mirror_work(ls_record *r, ls_work *k)
 
 static bool must_yield(const ls_record *r) { return r->yields && r->waits >= 1 - 1e-9; }
 
+bool ls_record_looks(const ls_record *r, const ls_work *k) { return k->desc.coll != LS_SENDRECV || must_yield(r); }
+
 void ls_record_wait(ls_record *r)
 {
     if (!must_yield(r)) return;
@@ -268,7 +272,7 @@ ls_status ls_record_message(ls_record *r, ls_group *g, const ls_p2p *op, const c
     if (r->mirrors) {
         r->did.messages++;
         r->did.bytes += nbytes;
-        if (op->recv || (g->mapped && nbytes > LS_EAGER_BYTES)) owe(r, 2, 1);
+        if (op->recv || (g->mapped && nbytes > LS_EAGER_BYTES)) r->waits += r->message_waits;
         if (op->recv) receive(r, op->recv, nbytes);
         return LS_OK;
     }

@@ -410,6 +410,7 @@ typedef struct mirrors {
     const ls_train_config *c;
     int ranks, n, at_once;
     double cores;
+    const ls_plan *plan;
     int rank[MOST_MIRRORS];
     listener *x;   /* owned: [n] */
     ls_measured *m; /* owned: [n] */
@@ -460,6 +461,21 @@ static ls_status give_loads(const mirrors *all, ls_trainer *t, const ls_world *w
     return LS_OK;
 }
 
+/* Ranks of a ring that are all on one core have their turns in the order of the ring: in its turn, each finds what
+ * those before it have sent, and waits for a third of its messages; for more of them where ranks of other stages have
+ * turns in between. Others wait for all (counted in runs: docs/planner.md). */
+static double message_waits(const mirrors *all, int rank)
+{
+    const ls_plan *p = all->plan;
+    int place, ring;
+    if (!ls_local_is_bound(all->n, all->cores)) return 0;
+    ls_mesh_place(p->size, p->order, rank, LS_ALONG(LS_AXIS_CP), &place, &ring);
+    const int next = ls_mesh_at(p->size, p->order, rank, LS_ALONG(LS_AXIS_CP), (place + 1) % ring);
+    const int mine = ls_local_core(rank % all->n, all->n, all->cores);
+    if (ring < 4 || ls_local_core(next % all->n, all->n, all->cores) != mine) return 1;
+    return p->size[LS_AXIS_PP] > 1 ? .75 : 1 / 3.;
+}
+
 static ls_status mirror_rank(ls_world *threads, void *arg)
 {
     const mirrors *all = arg;
@@ -467,11 +483,12 @@ static ls_status mirror_rank(ls_world *threads, void *arg)
     listener *x = &all->x[i];
     const ls_memory_plan none = { 0 };
     const ls_world_opts o = ls_train_world_opts(all->c, &none);
-    const ls_mirror_opts how = { .yields = x->crowd > 1 };
+    const bool shared = x->crowd > 1;
+    const ls_mirror_opts how = { .yields = shared, .message_waits = shared ? message_waits(all, all->rank[i]) : 0 };
     ls_trainer *t = NULL;
     ls_world *w;
     (void)ls_team_resize(all->m[i].threads);
-    if (x->crowd > 1) ls_local_place(i, all->n, all->cores);
+    if (shared) ls_local_place(i, all->n, all->cores);
     LS_TRY(ls_world_mirror(all->rank[i], all->ranks, all->node, &o, &how, &w));
     x->w = w;
     x->beside = ls_world_size(threads) > 1 ? ls_world_group(threads) : NULL;
@@ -585,7 +602,7 @@ static ls_status run_mirrors(mirrors *all)
 static ls_status in_mirrors(const ls_train_config *c, const ls_plan *p, int ranks, int here, double cores, double crowd,
                             double long_s, int64_t run_steps, const float *loads, ls_measured *out)
 {
-    mirrors all = { .c = c, .ranks = ranks, .cores = cores, .loads = loads };
+    mirrors all = { .c = c, .ranks = ranks, .cores = cores, .plan = p, .loads = loads };
     int *node = malloc((size_t)ranks * sizeof *node);
     for (int r = 0; node && r < ranks; r++) node[r] = r / here;
     all.node = node;
