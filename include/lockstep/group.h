@@ -230,8 +230,7 @@ typedef struct ls_mirrored {
     uint64_t bytes;                /* of their vectors */
     uint64_t wall_ns, cpu_ns;      /* spent inside these calls, by the clock and of the rank's thread */
     int64_t looks;                 /* reads of both clocks that wall_ns and cpu_ns do not have: one per call, but none
-                                    * for messages of at most 8 KiB that no rank waits for, and for waiting for any
-                                    * message that has come: that takes less */
+                                    * for messages of at most 8 KiB that no rank waits for: to copy them takes less */
 } ls_mirrored;
 ls_mirrored ls_world_mirrored(const ls_world *w);
 

@@ -235,8 +235,6 @@ static void mirror_work(ls_record *r, ls_work *k)
 
 static bool must_yield(const ls_record *r) { return r->yields && r->waits >= 1 - 1e-9; }
 
-bool ls_record_looks(const ls_record *r, const ls_work *k) { return k->desc.coll != LS_SENDRECV || must_yield(r); }
-
 void ls_record_wait(ls_record *r)
 {
     if (!must_yield(r)) return;

@@ -17,9 +17,6 @@ LS_COLD ls_status ls_record_message(ls_record *r, ls_group *g, const ls_p2p *op,
 /* Around a call, which makes no other one: in a mirror the time inside is not this rank's (ls_mirrored). */
 LS_COLD void ls_record_enter(ls_record *r);
 LS_COLD void ls_record_leave(ls_record *r);
-/* Whether waiting for this work is such a call: for a message that no rank waits for, looks at the clocks take
- * longer. */
-LS_COLD bool ls_record_looks(const ls_record *r, const ls_work *k);
 /* Where a call waits: a mirror whose core others share yields once if its calls so far owe a whole wait. */
 LS_COLD void ls_record_wait(ls_record *r);
 

@@ -344,7 +344,7 @@ ls_status ls_work_wait(ls_work *k)
     if (!k) return LS_OK;
     if (LS_UNLIKELY(!k->live)) return ls_fail(LS_INVALID, "this work has been waited for: its handle is over");
     ls_record *r = k->g->e->record;
-    if (LS_LIKELY(!r) || !ls_record_looks(r, k)) return finish(k, k->t0_ns ? ls_env_get()->mono_ns() : 0, true);
+    if (LS_LIKELY(!r)) return finish(k, k->t0_ns ? ls_env_get()->mono_ns() : 0, true);
     ls_record_enter(r);
     ls_record_wait(r);
     const ls_status st = finish(k, k->t0_ns ? ls_env_get()->mono_ns() : 0, true);
