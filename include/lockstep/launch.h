@@ -53,8 +53,9 @@ typedef struct ls_launch_opts {
     uint64_t shutdown_ns;       /* for ranks to end in, after such a signal or a failure, before SIGKILL; 0: 0.3 s after
                                    a failure; after a signal as long as something moves */
     bool virtual_local_rank;    /* LOCAL_RANK 0 for all; each sees one GPU, by CUDA_VISIBLE_DEVICES */
-    bool no_bind;               /* do not bind each rank to cores of its own; of more ranks than cores, rank r to core r
-                                   modulo cores, if each core then has equally many */
+    bool no_bind;               /* leave ranks to the kernel. Else each rank is bound to cores of its own; if there are
+                                   more ranks than cores, rank r is bound to core r modulo cores, provided that each
+                                   core then has equally many ranks */
     bool aslr;                  /* keep address randomisation for ranks that share cores. By default those of a job on
                                  * one machine start without it, since a core predicts branches by address */
     bool ranks_answer;           /* to Ctrl-C, with a line of their own: ours comes only if that takes long */

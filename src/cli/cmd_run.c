@@ -79,8 +79,8 @@ static const ls_opt table[] = {
     { "local-ranks-filter", LS_OPT_STRING, AT(filter), "", NULL, "show the output of these ranks only: 0,2", 0, NULL },
     { "role", LS_OPT_STRING, AT(role), "default", NULL, "name of the ranks in ROLE_NAME and before teed lines", 0,
       NULL },
-    { "bind", LS_OPT_BOOL, AT(bind), "true", NULL, "bind each rank to cores of its own; of more ranks than cores, rank r to core r modulo cores, if each core "
-      "then has equally many", 0, NULL },
+    { "bind", LS_OPT_BOOL, AT(bind), "true", NULL, "bind each rank to cores of its own, or with more ranks than cores, rank r to core r modulo cores (if each "
+      "core then has equally many ranks)", 0, NULL },
     { "aslr", LS_OPT_CHOICE, AT(aslr), "auto", "auto|always",
       "auto: ranks that share the cores of one machine start without address randomisation (ASLR), which is faster; always: "
       "all ranks keep it", 0, NULL },

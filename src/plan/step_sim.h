@@ -28,7 +28,7 @@ typedef struct ls_step_sim_opts {
     const ls_algo *const *algo; /* [LS_COLLS]: of a collective; NULL among them, or in place of them: the fastest */
     double cores;         /* that all ranks share (sim/des.h); 0: a device per rank */
     const uint32_t *core; /* [ranks]: each rank stays on this one of a whole number of `cores`; NULL: they share all */
-    double idle_s;        /* and wake_s: as in sim/des.h */
+    double idle_s;        /* seconds without work on a core, after which ranks that wait there sleep (sim/des.h) */
     double wake_s;        /* with idle_s: how much later a rank goes on that sleeps in a wait (sim/des.h) */
     const ls_wait_cost *waits; /* of ranks that share cores; NULL: waiting costs nothing else */
     const ls_measured_colls *colls; /* what collectives take, where they were measured; NULL: all by their messages */

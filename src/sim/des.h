@@ -98,7 +98,7 @@ typedef struct ls_des_model {
                                         * all of them share all */
     double poll;                       /* with `core`: so large a part of what a process that computes gets of its core
                                         * gets one that waits there for a message, until that is sent, since it polls */
-    uint32_t poll_via;                 /* of messages with this `via` and those above; others are waited for in sleep */
+    uint32_t poll_via;                 /* of messages with this `via` or a higher one; other waits take nothing */
     double idle_s;                     /* with wake_s: seconds without work on a core, after which processes that wait
                                         * there sleep; without `cores`, seconds of a wait */
     const double *wake_s;              /* [n], with idle_s: seconds between the end of a wait and the moment at which
