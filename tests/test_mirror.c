@@ -91,13 +91,13 @@ static void messages_are_the_same_numbers(void **state)
 }
 
 static int yields;
-static uint64_t wall, cpu;
+static uint64_t wall, cpu, wall_step = 10;
 static void count_yield(void) { yields++; }
-static uint64_t next_wall(void) { return wall += 10; }
+static uint64_t next_wall(void) { return wall += wall_step; }
 static uint64_t next_cpu(void) { return cpu += 1000; }
 
-/* Of n members the last one finds the others there, unless all wait for all twice; what a call takes is not the rank's,
- * once, be it one in another. A short message that is not waited for takes less than a look at the clocks. */
+/* Of n members the last one finds the others there, unless all wait for all twice; what a call takes is not the rank's.
+ * Clocks are looked at around waits, and around calls that are not short. */
 static void calls_are_not_the_ranks_time_and_all_but_one_of_n_wait(void **state)
 {
     (void)state;
@@ -137,9 +137,14 @@ static void calls_are_not_the_ranks_time_and_all_but_one_of_n_wait(void **state)
         assert_int_equal(yields, had);
         ls_context_get()->env = before;
         assert_int_equal(yields, row[i].yields);
-        assert_int_equal(did.looks, row[i].messages && row[i].count == SHORT ? row[i].yields : row[i].calls);
-        assert_true(did.wall_ns >= 10 * (uint64_t)did.looks);
-        assert_int_equal(did.cpu_ns, 1000 * did.looks);
+        const int longs = row[i].count == SHORT ? 0 : row[i].sends ? 2 * row[i].calls : row[i].calls;
+        assert_int_equal(did.looks, row[i].yields + longs);
+        if (longs == 0) { /* a message takes from one look at the wall's clock to the next; collectives have more of them */
+            const uint64_t shorts = 10 * (uint64_t)(row[i].sends ? 2 * row[i].calls : row[i].calls);
+            const uint64_t took = did.cpu_ns - 1010 * (uint64_t)did.looks;
+            assert_true(row[i].messages ? took == shorts : took >= shorts);
+            assert_int_equal(did.wall_ns, 30 * (uint64_t)did.looks + took);
+        }
         ls_world_leave(w);
     }
 }
@@ -165,16 +170,57 @@ static void starting_and_waiting_are_not_the_ranks_time(void **state)
     assert_true(started.wall_ns > 10); /* more than its two ends */
     assert_int_equal(ls_work_wait(k), LS_OK);
     const ls_mirrored waited = ls_world_mirrored(w);
-    assert_int_equal(waited.looks, 2);
-    assert_true(waited.wall_ns - started.wall_ns > 10);
+    assert_int_equal(waited.looks, 3); /* for the others, and what is left to do then */
+    assert_true(waited.wall_ns - started.wall_ns > 60);
     const ls_p2p op = { .recv = x, .count = 4, .dtype = LS_F32, .peer = 1 };
     for (int i = 1; i <= 4; i++) { /* of four short messages two are waited for, with a look each */
         assert_int_equal(ls_p2p_start(ls_world_group(w), &op, "hop", &k), LS_OK);
         assert_int_equal(ls_work_wait(k), LS_OK);
-        assert_int_equal(ls_world_mirrored(w).looks, 2 + i / 2);
+        assert_int_equal(ls_world_mirrored(w).looks, 3 + i / 2);
     }
     ls_context_get()->env = before;
     ls_world_leave(w);
+}
+
+/* One of 13 short calls says how long all of them take, unless others had the core meanwhile. To read the processor's clock
+ * takes half as long again as that clock says. */
+static void short_calls_are_timed_by_some_of_them(void **state)
+{
+    (void)state;
+    enum { CALLS = 27, READ = 1000 };
+    const struct { uint64_t first, later, all, step, read; } row[] = {
+        { 10, 40, 13 * 10 + 13 * 25 + 30, 10, 10 }, /* of the three that are timed, the first took 10, the others 40 */
+        { 10, 6000, 27 * 10, 1500, 1500 }, { 6000, 10, 14 * 10, 4000, 4000 }, { 6000, 6000, 0, 20000, 5000 },
+    };
+    ls_env env = *ls_env_get();
+    env.mono_ns = next_wall;
+    env.thread_cpu_ns = next_cpu;
+    for (size_t i = 0; i < COUNT(row); i++) {
+        ls_world *w;
+        void *x;
+        assert_int_equal(ls_world_mirror(0, 2, NULL, NULL, NULL, &w), LS_OK);
+        assert_int_equal(ls_alloc(w, 1 << 16, LS_MEM_DATA, &x), LS_OK);
+        const ls_p2p op = { .recv = x, .count = 64, .dtype = LS_U8, .peer = 1 };
+        const ls_p2p longer = { .recv = x, .count = 1 << 16, .dtype = LS_U8, .peer = 1 };
+        const ls_env *before = ls_context_get()->env;
+        ls_context_get()->env = &env;
+        for (int k = 0; k < CALLS; k++) {
+            wall_step = k < 13 ? row[i].first : row[i].later;
+            assert_int_equal(ls_p2p_batch(ls_world_group(w), &op, 1), LS_OK);
+        }
+        const ls_mirrored shorts = ls_world_mirrored(w);
+        wall_step = row[i].step;
+        assert_int_equal(ls_p2p_batch(ls_world_group(w), &longer, 1), LS_OK);
+        const ls_mirrored all = ls_world_mirrored(w);
+        ls_context_get()->env = before;
+        wall_step = 10;
+        if (shorts.cpu_ns != row[i].all || shorts.wall_ns != shorts.cpu_ns)
+            fail_msg("row %zu: short calls took %llu ns", i, (unsigned long long)shorts.cpu_ns);
+        assert_int_equal(shorts.looks, 0);
+        assert_int_equal(all.looks, 1);
+        assert_int_equal(all.cpu_ns - shorts.cpu_ns, READ + row[i].read);
+        ls_world_leave(w);
+    }
 }
 
 /* As a run's, whose peers map it: pages of the same size. */
@@ -544,6 +590,7 @@ int main(void)
         cmocka_unit_test(others_give_what_this_rank_gives), cmocka_unit_test(messages_are_the_same_numbers),
         cmocka_unit_test(errors_say_that_it_is_a_mirror),
         cmocka_unit_test(calls_are_not_the_ranks_time_and_all_but_one_of_n_wait),
+        cmocka_unit_test(short_calls_are_timed_by_some_of_them),
         cmocka_unit_test(starting_and_waiting_are_not_the_ranks_time),
         cmocka_unit_test(memory_is_that_of_a_run),
         cmocka_unit_test(groups_are_those_of_the_layout),

@@ -151,9 +151,14 @@ static inline ls_status direction_of(const ls_group *g, const ls_p2p *x, ls_dire
 static LS_COLD ls_status note(ls_group *g, const ls_p2p *x, const char *label)
 {
     const ls_world *w = g->w;
-    if (x->send && w->tops->reserve)
-        LS_TRY(w->tops->reserve(w->tp, g->world_rank[x->peer], g->channel + LS_GROUP_LANES));
-    return ls_record_message(g->e->record, g, x, label);
+    const uint64_t nbytes = x->count * ls_dtype_size(x->dtype);
+    ls_status st = LS_OK;
+    ls_record_enter(g->e->record, nbytes);
+    if (x->send && w->tops->reserve) st = w->tops->reserve(w->tp, g->world_rank[x->peer], g->channel + LS_GROUP_LANES);
+    if (st == LS_OK) st = ls_record_message(g->e->record, g, x, label);
+    ls_record_leave(g->e->record, nbytes);
+    if (x->recv) ls_record_wait(g->e->record);
+    return st;
 }
 
 ls_status ls_p2p_batch(ls_group *g, const ls_p2p *op, int n)

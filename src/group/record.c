@@ -19,13 +19,18 @@
 #include "net/open.h"
 #include "net/transports.h"
 
-#define SHORT 8192 /* at most so many bytes of a message are copied without a look at clocks */
+#define SHORT 8192 /* a call of at most so many bytes takes less than a look at the processor's clock: */
+#define TIMED 13   /* how long one in so many of them takes says it of all; a prime, so all kinds have their turn */
+#define LONGEST_NS 5000 /* that reading a clock or a short call takes: else others had the core */
 
 struct ls_record {
     bool mirrors, yields; /* a mirror's, which notes nothing */
     double waits;         /* fraction of a yield that is still owed */
     double message_waits; /* ls_mirror_opts */
-    uint64_t wall_ns, cpu_ns; /* when a mirror's call began */
+    uint64_t wall_ns, cpu_ns; /* of a mirror: when a long call or a wait began, */
+    uint64_t read_ns;         /* and how long it took to read both clocks */
+    uint64_t short_ns;        /* when the short call at hand began; 0: it is not timed */
+    uint64_t shorts, timed, timed_ns; /* how many short calls there were, were timed, and what those took */
     ls_mirrored did;
     char *numbers;     /* owned: a mirror's: [SHORT]: what fill writes */
     ls_recorded *item; /* owned */
@@ -92,19 +97,47 @@ static ls_status make_room(ls_record *r)
 
 /* --- a mirror ---------------------------------------------------------------------------------------------- */
 
-void ls_record_enter(ls_record *r)
+/* Reading the processor's clock takes longer where it comes seldom than one time after another: half of it, each time, is
+ * beyond what that clock says. */
+static uint64_t half_of(uint64_t read_ns) { return (read_ns < LONGEST_NS ? read_ns : LONGEST_NS) / 2; }
+
+static void look_before(ls_record *r)
 {
-    if (!r->mirrors) return;
-    r->wall_ns = ls_env_get()->mono_ns();
-    r->cpu_ns = ls_env_get()->thread_cpu_ns();
+    const ls_env *env = ls_env_get();
+    r->wall_ns = env->mono_ns();
+    r->cpu_ns = env->thread_cpu_ns();
+    r->read_ns = env->mono_ns() - r->wall_ns;
 }
 
-void ls_record_leave(ls_record *r)
+static void look_after(ls_record *r)
+{
+    const ls_env *env = ls_env_get();
+    const uint64_t ended = env->mono_ns(), cpu = env->thread_cpu_ns(), read = env->mono_ns();
+    r->did.looks++;
+    r->did.wall_ns += read - r->wall_ns;
+    r->did.cpu_ns += cpu - r->cpu_ns + half_of(r->read_ns) + half_of(read - ended);
+}
+
+void ls_record_enter(ls_record *r, uint64_t nbytes)
 {
     if (!r->mirrors) return;
-    r->did.looks++;
-    r->did.wall_ns += ls_env_get()->mono_ns() - r->wall_ns;
-    r->did.cpu_ns += ls_env_get()->thread_cpu_ns() - r->cpu_ns;
+    if (nbytes > SHORT) look_before(r);
+    else r->short_ns = r->shorts++ % TIMED == 0 ? ls_env_get()->mono_ns() : 0;
+}
+
+void ls_record_leave(ls_record *r, uint64_t nbytes)
+{
+    if (!r->mirrors) return;
+    if (nbytes > SHORT) {
+        look_after(r);
+        return;
+    }
+    const uint64_t took = r->short_ns > 0 ? ls_env_get()->mono_ns() - r->short_ns : LONGEST_NS;
+    r->short_ns = 0;
+    if (took < LONGEST_NS) r->timed++, r->timed_ns += took;
+    if (r->timed == 0) return;
+    r->did.wall_ns += r->timed_ns / r->timed;
+    r->did.cpu_ns += r->timed_ns / r->timed;
 }
 
 static size_t sum_of(const size_t *counts, int n)
@@ -233,26 +266,13 @@ static void mirror_work(ls_record *r, ls_work *k)
     r->did.bytes += k->nbytes;
 }
 
-static bool must_yield(const ls_record *r) { return r->yields && r->waits >= 1 - 1e-9; }
-
 void ls_record_wait(ls_record *r)
 {
-    if (!must_yield(r)) return;
+    if (!r->yields || r->waits < 1 - 1e-9) return;
+    look_before(r);
     r->waits -= 1;
     ls_env_get()->yield();
-}
-
-/* Looking at clocks for a short message would take a rank longer than the message, and its operations after it. */
-static void receive(ls_record *r, void *to, size_t nbytes)
-{
-    if (nbytes <= SHORT && !must_yield(r)) {
-        memcpy(to, r->numbers, nbytes);
-        return;
-    }
-    ls_record_enter(r);
-    fill(to, nbytes);
-    ls_record_wait(r);
-    ls_record_leave(r);
+    look_after(r);
 }
 
 ls_mirrored ls_world_mirrored(const ls_world *w)
@@ -271,7 +291,8 @@ ls_status ls_record_message(ls_record *r, ls_group *g, const ls_p2p *op, const c
         r->did.messages++;
         r->did.bytes += nbytes;
         if (op->recv || (g->mapped && nbytes > LS_EAGER_BYTES)) r->waits += r->message_waits;
-        if (op->recv) receive(r, op->recv, nbytes);
+        if (op->recv && nbytes <= SHORT) memcpy(op->recv, r->numbers, nbytes);
+        else if (op->recv) fill(op->recv, nbytes);
         return LS_OK;
     }
     LS_TRY(make_room(r));

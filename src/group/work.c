@@ -97,15 +97,19 @@ static ls_status start(ls_group *g, const ls_coll_args *a, ls_work **out)
     return LS_OK;
 }
 
+/* As it says; what is wrong with it is found later. */
+static uint64_t bytes_of(const ls_coll_args *a) { return a ? a->count * ls_dtype_size(a->dtype) : 0; }
+
 static inline ls_record *record_of(const ls_group *g) { return LS_LIKELY(g != NULL) ? g->e->record : NULL; }
 
 ls_status ls_coll_start(ls_group *g, const ls_coll_args *a, ls_work **out)
 {
     ls_record *r = record_of(g);
     if (LS_LIKELY(!r)) return start(g, a, out);
-    ls_record_enter(r);
+    const uint64_t nbytes = bytes_of(a);
+    ls_record_enter(r, nbytes);
     const ls_status st = start(g, a, out);
-    ls_record_leave(r);
+    ls_record_leave(r, nbytes);
     return st;
 }
 
@@ -345,10 +349,10 @@ ls_status ls_work_wait(ls_work *k)
     if (LS_UNLIKELY(!k->live)) return ls_fail(LS_INVALID, "this work has been waited for: its handle is over");
     ls_record *r = k->g->e->record;
     if (LS_LIKELY(!r)) return finish(k, k->t0_ns ? ls_env_get()->mono_ns() : 0, true);
-    ls_record_enter(r);
     ls_record_wait(r);
+    ls_record_enter(r, k->nbytes);
     const ls_status st = finish(k, k->t0_ns ? ls_env_get()->mono_ns() : 0, true);
-    ls_record_leave(r);
+    ls_record_leave(r, k->nbytes);
     return st;
 }
 
@@ -415,9 +419,10 @@ ls_status ls_coll_run(ls_group *g, const ls_coll_args *a)
 {
     ls_record *r = record_of(g);
     if (LS_LIKELY(!r)) return run(g, a);
-    ls_record_enter(r);
+    const uint64_t nbytes = bytes_of(a);
+    ls_record_enter(r, nbytes);
     const ls_status st = run(g, a);
+    ls_record_leave(r, nbytes);
     ls_record_wait(r);
-    ls_record_leave(r);
     return st;
 }

@@ -65,14 +65,12 @@ static clock_pair now(const listener *x)
     const ls_env *env = ls_env_get();
     const ls_mirrored others = x->w ? ls_world_mirrored(x->w) : (ls_mirrored){ 0 };
     const uint64_t cpu = x->out->threads > 1 ? env->cpu_ns() : env->thread_cpu_ns();
-    const double looks = 1e9 * (double)others.looks;
-    return (clock_pair){ env->mono_ns() - others.wall_ns - (uint64_t)(looks * x->look.wall_s),
-                         cpu - others.cpu_ns - (uint64_t)(looks * x->look.cpu_s) };
+    return (clock_pair){ env->mono_ns() - others.wall_ns, cpu - others.cpu_ns };
 }
 
 static sample between(clock_pair from, clock_pair to)
 {
-    return (sample){ 1e-9 * (double)(to.wall_ns - from.wall_ns), 1e-9 * (double)(to.cpu_ns - from.cpu_ns) };
+    return (sample){ 1e-9 * (double)(int64_t)(to.wall_ns - from.wall_ns), 1e-9 * (double)(int64_t)(to.cpu_ns - from.cpu_ns) };
 }
 
 static void add(sample *to, sample more) { *to = (sample){ to->wall_s + more.wall_s, to->cpu_s + more.cpu_s }; }
