@@ -14,6 +14,7 @@
 #include "base/team.h"
 #include "group/local_ranks.h"
 #include "lockstep/opts.h"
+#include "plan/call_gaps.h"
 #include "plan/predicted.h"
 #include "plan/step_sim.h"
 
@@ -133,6 +134,31 @@ static void a_measured_collective_takes_what_it_took(void **state)
     other[5].vector.counts = true;
     other[6].vector.apart = true;
     for (int i = 0; i < 7; i++) assert_null(ls_colls_find(&apart, &other[i]));
+}
+
+/* Pieces of attention are between messages of a ring, on average; all other work is between all other calls, messages from
+ * other stages among them, and not those to others. */
+static void between_messages_of_a_ring_are_pieces_of_attention(void **state)
+{
+    (void)state;
+    ls_step_item item[] = { work(.5, 4000), call(LS_ITEM_COLL, LS_SENDRECV), call(LS_ITEM_BEGIN, LS_SENDRECV), work(.3, 2000),
+                            call(LS_ITEM_COLL, LS_ALL_REDUCE), work(.1, 1000),
+                            { .kind = LS_ITEM_RECV, .edge = 1 }, { .kind = LS_ITEM_SEND, .edge = 1 } };
+    ls_step_op op[] = { { .name = "cp_attention 2x8x2x16", .bytes = 1500, .busy_s = .2 }, { .name = "linear 8x8", .busy_s = .5 },
+                        { .name = "cp_attention 2x8x2x16 again", .bytes = 500, .busy_s = .1 } };
+    ls_step_lists l = { .ranks = 8, .stages = 2, .of = { { .item = item, .n = 8, .op = op, .nops = 3 },
+                                                         { .item = item, .n = 8, .op = op, .nops = 3 } } };
+    const ls_call_gaps g = ls_call_gaps_of(&l);
+    near(g.of_ring.seconds, .3 / 2);
+    near(g.of_ring.nbytes, 2000 / 2);
+    near(g.calls.seconds, .6 / 2);
+    near(g.calls.nbytes, 5000 / 2);
+    item[1].coll = item[2].coll = LS_ALL_GATHER; /* then attention is work as any other */
+    const ls_call_gaps none = ls_call_gaps_of(&l);
+    near(none.of_ring.seconds, 0);
+    near(none.of_ring.nbytes, 0);
+    near(none.calls.seconds, .9 / 4);
+    near(none.calls.nbytes, 7000. / 4);
 }
 
 /* Two stages, which share a core, or have one each; the first computes and sends, the second receives and computes. */
@@ -625,6 +651,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_wait_costs_a_change_of_ranks_and_what_is_read_again),
         cmocka_unit_test(what_goes_on_beside_is_waited_for_once),
+        cmocka_unit_test(between_messages_of_a_ring_are_pieces_of_attention),
         cmocka_unit_test(a_measured_collective_takes_what_it_took),
         cmocka_unit_test(a_timed_message_is_half_the_senders),
         cmocka_unit_test(a_stage_that_waits_polls),

@@ -104,7 +104,7 @@ static ls_status backward_apart(ls_tape *t, struct ls_node *n)
     return LS_OK;
 }
 
-static const ls_tape_op op_apart = { .name = "cp_attention", .napplied = 3, .backward_input = backward_apart };
+static const ls_tape_op op_apart = { .name = LS_CP_ATTENTION, .napplied = 3, .backward_input = backward_apart };
 
 static ls_status check_apart(const ls_tensor *q, const ls_tensor *k, const ls_tensor *v)
 {
@@ -173,7 +173,7 @@ static ls_status backward_packed(ls_tape *t, struct ls_node *n)
     return ls_grad_end(t, n->in[0]);
 }
 
-static const ls_tape_op op_packed = { .name = "cp_attention", .napplied = 1, .backward_input = backward_packed };
+static const ls_tape_op op_packed = { .name = LS_CP_ATTENTION, .napplied = 1, .backward_input = backward_packed };
 
 ls_tensor *ls_cp_attention_packed(ls_tape *t, ls_tensor *qkv, int64_t heads, float scale, bool causal,
                                   const ls_attention_dropout *dropout, const ls_place *p)

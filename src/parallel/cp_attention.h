@@ -12,6 +12,8 @@
 #include "tensor/attention.h"
 #include "tensor/collective.h"
 
+#define LS_CP_ATTENTION "cp_attention" /* names of its operations begin with it */
+
 /* One application, forward or backward. Everything is borrowed; on a dry tape data are NULL. */
 typedef struct ls_cp_call {
     ls_tape *t;

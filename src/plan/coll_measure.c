@@ -10,6 +10,7 @@
 #include "coll/cost.h"
 #include "group/local_ranks.h"
 #include "lockstep/group.h"
+#include "plan/call_gaps.h"
 #include "plan/step_price.h"
 #include "train/trainer.h"
 
@@ -35,15 +36,20 @@ typedef struct told {
     double seconds[]; /* and of each */
 } told;
 
+/* Between two calls, on average. */
+typedef struct gap {
+    double step_s; /* that a rank of the run computes; */
+    double s;      /* the same, but at most MOST_GAP: that a rank computes here, */
+    size_t nbytes; /* and touches */
+} gap;
+
 typedef struct job {
     const ls_step_lists *l;
     const ls_measured_colls *of;
     double cores;
     uint64_t until_ns, enough_ns;
     size_t most; /* bytes of a vector */
-    double step_gap_s; /* that a rank of the run computes between two calls, on average; */
-    double gap_s;     /* the same, but at most MOST_GAP: that a rank computes here, */
-    size_t gap_bytes; /* and touches */
+    gap gap[2]; /* 1: between messages of a ring, 0: between other calls */
     told *told;
 } job;
 
@@ -63,7 +69,7 @@ typedef struct caller {
     uint64_t sum;     /* of what was read */
     double look_s;    /* of a look at the clock */
     double poll;      /* ls_measured_colls.poll */
-    int passes;       /* between two calls */
+    int passes[2];    /* of each gap */
 } caller;
 
 /* --- which ones ------------------------------------------------------------------------------------------------- */
@@ -97,23 +103,13 @@ static ls_status collect(const ls_step_lists *l, ls_measured_colls *m)
     return LS_OK;
 }
 
-/* What a rank computes and touches between two calls or messages, on average. Operations count all their operands, and
- * most of these are results of the operations before, or are read several times. */
-static void find_gap(job *j)
+/* Operations count all their operands, and most of these are results of the operations before, or are read several
+ * times. */
+static gap gap_of(const job *j, const ls_call_gap *of)
 {
-    double seconds = 0, bytes = 0, waits = 1;
-    for (int s = 0; s < j->l->stages; s++)
-        for (int k = 0; k < j->l->of[s].n; k++) {
-            const ls_step_item *i = &j->l->of[s].item[k];
-            const bool work = i->kind == LS_ITEM_WORK;
-            seconds += work ? i->seconds : 0;
-            bytes += work ? i->bytes : 0;
-            waits += i->kind == LS_ITEM_COLL || i->kind == LS_ITEM_BEGIN || i->kind == LS_ITEM_RECV;
-        }
-    j->step_gap_s = seconds / waits;
-    j->gap_s = fmin(j->step_gap_s, MOST_GAP);
-    if (j->of->part < 1) bytes /= COUNTED;
-    j->gap_bytes = (size_t)fmin(fmax(bytes / waits, NEAR), (double)OTHERS / fmax(1, j->l->ranks / j->cores));
+    const double bytes = j->of->part < 1 ? of->nbytes / COUNTED : of->nbytes;
+    return (gap){ .step_s = of->seconds, .s = fmin(of->seconds, MOST_GAP),
+                  .nbytes = (size_t)fmin(bytes, (double)OTHERS / fmax(1, j->l->ranks / j->cores)) };
 }
 
 static ls_mesh_groups groups_of(const ls_step_lists *l, const ls_step_span *span)
@@ -126,17 +122,10 @@ static ls_mesh_groups groups_of(const ls_step_lists *l, const ls_step_span *span
 
 /* --- one call ------------------------------------------------------------------------------------------------ */
 
-/* Whether it is a message that goes on while its rank computes, and is waited for afterwards: of a ring (cp_ring.c). */
-static bool is_of_ring(const ls_step_call *x)
-{
-    static const ls_step_span stages = LS_BETWEEN_STAGES;
-    return x->coll == LS_SENDRECV && !ls_step_same_span(&x->span, &stages);
-}
-
 /* Vectors have room for two messages of a ring. */
 static size_t measured_bytes(const job *j, const ls_step_call *x)
 {
-    const size_t most = is_of_ring(x) ? j->most / 2 : j->most;
+    const size_t most = ls_step_is_of_ring(x) ? j->most / 2 : j->most;
     return x->bytes < (double)most ? (size_t)x->bytes : most;
 }
 
@@ -217,9 +206,10 @@ static void compute(caller *k, const ls_step_call *x)
 {
     const size_t n = measured_bytes(k->j, x);
     float *vector = x->coll == LS_SENDRECV || x->vector.apart ? k->in : k->out;
-    read_lines(k, k->j->gap_bytes);
-    read_near(k, k->passes);
-    if (is_of_ring(x)) return;
+    const bool ring = ls_step_is_of_ring(x);
+    read_lines(k, k->j->gap[ring].nbytes);
+    read_near(k, k->passes[ring]);
+    if (ring) return;
     for (size_t i = 0; i < n / sizeof(float); i += LINE / sizeof(float)) vector[i] = 1;
 }
 
@@ -227,7 +217,7 @@ static void compute(caller *k, const ls_step_call *x)
 static int calls_of(const ls_step_call *x, size_t nbytes, int members)
 {
     const int n = nbytes <= SHORT ? 24 : nbytes <= (size_t)512 << 10 ? 6 : 2, each = LS_RING_MESSAGES(members);
-    return is_of_ring(x) ? (n + each - 1) / each * each : n;
+    return ls_step_is_of_ring(x) ? (n + each - 1) / each * each : n;
 }
 
 /* From the moment at which the first rank begins to that at which the last one has ended: with the reads of clocks. */
@@ -279,7 +269,7 @@ static ls_status time_ring(caller *k, const ls_step_call *x, int way, batch *of)
 
 static ls_status time_next(caller *k, const ls_step_call *x, int way, batch *of)
 {
-    if (is_of_ring(x)) return time_ring(k, x, k->g ? way : NO_CALL, of);
+    if (ls_step_is_of_ring(x)) return time_ring(k, x, k->g ? way : NO_CALL, of);
     time_computing(k, x, 1, of);
     of->calls++;
     return way == CALL && k->g ? call(k, x) : LS_OK;
@@ -321,27 +311,41 @@ static ls_status time_call(caller *k, const ls_step_call *x, double *s)
     return LS_OK;
 }
 
-/* How long a look at the processor's clock takes, and how often a rank reads what is near in the time between two calls
- * that the other reads leave. */
-static void calibrate(caller *k)
+/* How often a rank reads what is near in the time between two calls that the other reads leave. */
+static int passes_in(caller *k, const gap *g)
 {
-    enum { TIMES = 200, PASSES = 50, ROUNDS = 5 };
+    enum { PASSES = 50, ROUNDS = 5 };
     const ls_env *env = ls_env_get();
-    double look[ROUNDS], far[ROUNDS], near[ROUNDS];
+    double far[ROUNDS], near[ROUNDS];
+    for (int i = 0; i < ROUNDS; i++) {
+        const uint64_t from = env->thread_cpu_ns();
+        read_lines(k, g->nbytes);
+        const uint64_t read = env->thread_cpu_ns();
+        read_near(k, PASSES);
+        far[i] = 1e-9 * (double)(read - from) - k->look_s;
+        near[i] = 1e-9 * (double)(env->thread_cpu_ns() - read) / PASSES;
+    }
+    const double left = g->s - fmax(0, ls_median(far, ROUNDS)), one = ls_median(near, ROUNDS);
+    return k->j->of->part < 1 && left > 0 && one > 0 ? (int)(left / one) : 0;
+}
+
+static double time_look(void)
+{
+    enum { TIMES = 200, ROUNDS = 5 };
+    const ls_env *env = ls_env_get();
+    double look[ROUNDS];
     for (int i = 0; i < ROUNDS; i++) {
         const uint64_t from = env->thread_cpu_ns();
         for (int n = 0; n < TIMES; n++) (void)env->thread_cpu_ns();
-        const uint64_t looked = env->thread_cpu_ns();
-        read_lines(k, k->j->gap_bytes);
-        const uint64_t read = env->thread_cpu_ns();
-        read_near(k, PASSES);
-        look[i] = 1e-9 * (double)(looked - from) / TIMES;
-        far[i] = 1e-9 * (double)(read - looked);
-        near[i] = 1e-9 * (double)(env->thread_cpu_ns() - read) / PASSES;
+        look[i] = 1e-9 * (double)(env->thread_cpu_ns() - from) / TIMES;
     }
-    const double left = k->j->gap_s - ls_median(far, ROUNDS), one = ls_median(near, ROUNDS);
-    k->look_s = ls_median(look, ROUNDS);
-    k->passes = k->j->of->part < 1 && left > 0 && one > 0 ? (int)(left / one) : 0;
+    return ls_median(look, ROUNDS);
+}
+
+static void calibrate(caller *k)
+{
+    k->look_s = time_look();
+    for (int ring = 0; ring < 2; ring++) k->passes[ring] = passes_in(k, &k->j->gap[ring]);
 }
 
 /* --- all of them ------------------------------------------------------------------------------------------------ */
@@ -459,7 +463,8 @@ static ls_status time_polls(caller *k)
         LS_TRY(time_beside(k, &j->of->of[i].call, stage == 0, true, &s));
         longer[rounds] = s > 0 ? longer[rounds] / s - 1 : 0;
     }
-    const double part = j->step_gap_s > 0 ? j->gap_s / j->step_gap_s : 1;
+    const gap *g = &j->gap[ls_step_is_of_ring(&j->of->of[i].call)];
+    const double part = g->step_s > 0 ? g->s / g->step_s : 1;
     k->poll = fmax(0, ls_median(longer, (size_t)rounds)) / others * part;
     return LS_OK;
 }
@@ -541,7 +546,7 @@ static size_t longest(const ls_measured_colls *m, int ranks)
     double n = 4096;
     for (int i = 0; i < m->n; i++) {
         const ls_step_call *x = &m->of[i].call;
-        n = fmax(n, is_of_ring(x) ? 2 * x->bytes + LINE : x->bytes);
+        n = fmax(n, ls_step_is_of_ring(x) ? 2 * x->bytes + LINE : x->bytes);
     }
     return n < (double)most ? ((size_t)n + LINE - 1) / LINE * LINE : most;
 }
@@ -556,13 +561,15 @@ ls_status ls_colls_measure(const ls_train_config *c, const ls_step_lists *l, dou
     if (l->ranks < 2 || l->ranks > MOST_RANKS) return LS_OK;
     LS_TRY(collect(l, out));
     if (out->n == 0) return LS_OK;
+    const ls_call_gaps between = ls_call_gaps_of(l);
     void *shared;
     const size_t nbytes = sizeof(told) + (size_t)out->n * sizeof(double);
     LS_TRY(ls_local_alloc(nbytes, nbytes, &shared));
     job j = { .l = l, .of = out, .told = shared, .cores = cores, .until_ns = from + (uint64_t)(1e9 * long_s),
               .enough_ns = from + ENOUGH_NS,
               .most = longest(out, l->ranks) };
-    find_gap(&j);
+    j.gap[0] = gap_of(&j, &between.calls);
+    j.gap[1] = gap_of(&j, &between.of_ring);
     ls_world_opts o = ls_train_world_opts(c, &none);
     o.progress = LS_PROGRESS_INLINE;
     o.arena_bytes = 4 * j.most + ((size_t)4 << 20); /* an algorithm that was asked for may copy both vectors */

@@ -205,6 +205,7 @@ static void on_op(void *arg, const ls_op_event *e)
         op->calls++;
         op->flops += e->flops;
         op->bytes += e->bytes;
+        op->busy_s += takes.busy_s;
         *(compute > memory ? &op->compute_s : &op->memory_s) += compute > memory ? compute : memory;
     }
     if (e->unit >= units->item && e->unit < units->item + units->n) wait_for(w, w->wanted[e->unit - units->item]);
@@ -236,7 +237,7 @@ static void repeat_work(writer *w, int first, int last, int times)
             }
     for (int i = 0; i < w->to->nops; i++) {
         ls_step_op *op = &w->to->op[i];
-        double *of_all[] = { &op->calls, &op->flops, &op->bytes, &op->compute_s, &op->memory_s };
+        double *of_all[] = { &op->calls, &op->flops, &op->bytes, &op->compute_s, &op->memory_s, &op->busy_s };
         for (size_t k = 0; k < sizeof of_all / sizeof *of_all; k++)
             if (op->phase != LS_STEP_UPDATE) *of_all[k] *= times + 1;
     }
@@ -301,6 +302,7 @@ static void update(writer *w)
     op->calls = 1;
     op->flops = i->flops;
     op->bytes = i->bytes;
+    op->busy_s = i->seconds;
     *(compute > memory && !w->measured ? &op->compute_s : &op->memory_s) = i->seconds;
 }
 
