@@ -62,6 +62,8 @@ struct ls_child {
     int cpu_first, cpu_count;     /* bind to this range of usable CPUs (-EINVAL beyond them); count 0: all */
 };
 
+#define LS_CPU_WORDS 128 /* of a mask of CPUs: 8,192 of them */
+
 typedef struct ls_env {
     /* time */
     uint64_t (*mono_ns)(void);               /* all deadlines */

@@ -17,7 +17,6 @@
 #define MOST_NS  120000000000u /* for which processes may run */
 #define MOMENT_NS 20000000u    /* longer than a slice of time, in which a core that is shared does nothing else */
 #define MOMENTS  100
-#define MASK_WORDS 128 /* 8,192 CPUs */
 
 typedef struct local_rank {
     ls_thread_host *host;
@@ -118,11 +117,11 @@ void ls_local_free(void *p, size_t nbytes)
 
 bool ls_local_is_bound(int ranks, double cores)
 {
-    uint64_t mask[MASK_WORDS];
+    uint64_t mask[LS_CPU_WORDS];
     int first, count;
     if (!(cores >= 1) || cores != floor(cores)) return false;
     ls_team_cores(0, ranks, (int)cores, &first, &count);
-    return count > 0 && (cores >= ranks || ls_env_get()->cpu_mask(mask, MASK_WORDS) <= cores);
+    return count > 0 && (cores >= ranks || ls_env_get()->cpu_mask(mask, LS_CPU_WORDS) <= cores);
 }
 
 int ls_local_core(int rank, int ranks, double cores)
@@ -136,13 +135,13 @@ int ls_local_core(int rank, int ranks, double cores)
 static void take_all(int cores)
 {
     const ls_env *env = ls_env_get();
-    uint64_t mask[MASK_WORDS];
-    const int n = env->cpu_mask(mask, MASK_WORDS);
+    uint64_t mask[LS_CPU_WORDS];
+    const int n = env->cpu_mask(mask, LS_CPU_WORDS);
     if (n <= 0 || n >= cores) return;
     int first = 0;
     while (!(mask[first / 64] >> first % 64 & 1u)) first++;
-    for (int cpu = first; cpu < first + cores && cpu < 64 * MASK_WORDS; cpu++) mask[cpu / 64] |= 1ull << cpu % 64;
-    (void)env->bind_cpus(mask, MASK_WORDS);
+    for (int cpu = first; cpu < first + cores && cpu < 64 * LS_CPU_WORDS; cpu++) mask[cpu / 64] |= 1ull << cpu % 64;
+    (void)env->bind_cpus(mask, LS_CPU_WORDS);
 }
 
 void ls_local_place(int rank, int ranks, double cores)

@@ -12,7 +12,6 @@
 
 #define MAX_VARS 40
 #define MAX_WORDS 4096 /* of the command of a rank */
-#define CPU_WORDS 128  /* 8,192 CPUs */
 
 /* --- the environment ------------------------------------------------------------------------ */
 
@@ -218,9 +217,9 @@ static ls_status explain(const ls_job *j, const char *program, int err)
 /* Where a control group limits the time of more CPUs than it gives, ranks that share cores may use all of them. */
 static void choose_cores(const ls_job *j, int r, ls_child *c)
 {
-    uint64_t mask[CPU_WORDS];
+    uint64_t mask[LS_CPU_WORDS];
     ls_team_cores(r, j->o->nproc, j->cpus, &c->cpu_first, &c->cpu_count);
-    if (j->cpus < j->o->nproc && ls_env_get()->cpu_mask(mask, CPU_WORDS) > j->cpus) c->cpu_count = 0;
+    if (j->cpus < j->o->nproc && ls_env_get()->cpu_mask(mask, LS_CPU_WORDS) > j->cpus) c->cpu_count = 0;
 }
 
 static ls_status start(ls_job *j, int r, const vars *e, const char *const *argv)

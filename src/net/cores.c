@@ -8,16 +8,15 @@
 #include "base/team.h"
 #include "net/world.h"
 
-#define MASK_WORDS 128 /* 8,192 CPUs */
 
 typedef struct bound {
-    uint64_t mask[MASK_WORDS];
+    uint64_t mask[LS_CPU_WORDS];
 } bound;
 
 static int count(const bound *b)
 {
     int n = 0;
-    for (int i = 0; i < MASK_WORDS; i++) n += __builtin_popcountll(b->mask[i]);
+    for (int i = 0; i < LS_CPU_WORDS; i++) n += __builtin_popcountll(b->mask[i]);
     return n;
 }
 
@@ -29,7 +28,7 @@ static ls_status ask_all(ls_world *w, const bound *mine, bound *together, bool *
     if (!all) return ls_fail(LS_NO_MEMORY, "CPUs of %d ranks", w->size);
     ls_status st = ls_world_exchange(w, "cpus", mine, sizeof *mine, all);
     for (int r = 0; r < w->size && st == LS_OK; r++)
-        for (int i = 0; ls_world_is_local(w, r) && i < MASK_WORDS; i++) together->mask[i] |= all[r].mask[i];
+        for (int i = 0; ls_world_is_local(w, r) && i < LS_CPU_WORDS; i++) together->mask[i] |= all[r].mask[i];
     *same = true;
     for (int r = 0; r < w->size && st == LS_OK; r++)
         if (ls_world_is_local(w, r) && memcmp(&all[r], together, sizeof *together) != 0) *same = false;
@@ -41,15 +40,15 @@ int ls_cores_stay_on(int first, int count)
 {
     const ls_env *env = ls_env_get();
     bound b, part = { { 0 } };
-    int nth = 0, n = env->cpu_mask(b.mask, MASK_WORDS);
+    int nth = 0, n = env->cpu_mask(b.mask, LS_CPU_WORDS);
     if (n < 0) return n;
     if (first < 0 || count < 1 || first + count > n) return -EINVAL;
-    for (int cpu = 0; cpu < 64 * MASK_WORDS; cpu++) {
+    for (int cpu = 0; cpu < 64 * LS_CPU_WORDS; cpu++) {
         if (!(b.mask[cpu / 64] >> cpu % 64 & 1u)) continue;
         if (nth >= first && nth < first + count) part.mask[cpu / 64] |= 1ull << cpu % 64;
         nth++;
     }
-    return env->bind_cpus(part.mask, MASK_WORDS);
+    return env->bind_cpus(part.mask, LS_CPU_WORDS);
 }
 
 /* The local_rank-th of equal parts, as a launcher gives it where there are as many cores as ranks. If that fails, being
@@ -60,7 +59,7 @@ static ls_status bind_rank(ls_world *w, const bound *before, int cpus)
     if (each < 1 || ls_cores_stay_on(w->local_rank * each, each) < 0) return LS_OK;
     w->unbound = malloc(sizeof before->mask);
     if (!w->unbound) {
-        (void)ls_env_get()->bind_cpus(before->mask, MASK_WORDS);
+        (void)ls_env_get()->bind_cpus(before->mask, LS_CPU_WORDS);
         return ls_fail(LS_NO_MEMORY, "the CPUs of rank %d", w->rank);
     }
     memcpy(w->unbound, before->mask, sizeof before->mask);
@@ -72,7 +71,7 @@ void ls_world_unbind(ls_world *w)
 {
     if (w->unbound) {
         ls_team_end();
-        (void)ls_env_get()->bind_cpus(w->unbound, MASK_WORDS);
+        (void)ls_env_get()->bind_cpus(w->unbound, LS_CPU_WORDS);
     }
     free(w->unbound);
     w->unbound = NULL;
@@ -84,9 +83,9 @@ static void log_cpus(const ls_world *w)
     bound b;
     char text[200] = "";
     size_t at = 0;
-    if (ls_context_get()->log_level < LS_LOG_INFO || ls_env_get()->cpu_mask(b.mask, MASK_WORDS) < 0) return;
-    for (int cpu = 0, first = -1; cpu <= 64 * MASK_WORDS && at < sizeof text; cpu++) {
-        const bool set = cpu < 64 * MASK_WORDS && b.mask[cpu / 64] >> cpu % 64 & 1u;
+    if (ls_context_get()->log_level < LS_LOG_INFO || ls_env_get()->cpu_mask(b.mask, LS_CPU_WORDS) < 0) return;
+    for (int cpu = 0, first = -1; cpu <= 64 * LS_CPU_WORDS && at < sizeof text; cpu++) {
+        const bool set = cpu < 64 * LS_CPU_WORDS && b.mask[cpu / 64] >> cpu % 64 & 1u;
         if (set && first < 0) first = cpu;
         if (set || first < 0) continue;
         const char *comma = at ? "," : "";
@@ -116,7 +115,7 @@ static ls_status cores_of_all(ls_world *w, int *cpus)
     const ls_env *env = ls_env_get();
     bound mine, together = { { 0 } };
     bool same = false;
-    if (env->cpu_mask(mine.mask, MASK_WORDS) < 0) memset(&mine, 0, sizeof mine);
+    if (env->cpu_mask(mine.mask, LS_CPU_WORDS) < 0) memset(&mine, 0, sizeof mine);
     LS_TRY(ask_all(w, &mine, &together, &same));
     bool limited = *cpus < count(&mine); /* by a control group, whose limit is everybody's */
     if (!limited && count(&together) > *cpus) *cpus = count(&together);
