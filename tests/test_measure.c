@@ -128,11 +128,30 @@ static void clocks_do_not_lengthen_what_they_time(void **state)
     if (slowed > 2 * usual) fail_msg("a step of %.3f ms takes %.3f ms by clocks that take long", 1e3 * usual, 1e3 * slowed);
 }
 
+/* 16 or 8 ranks on two cores, rank r on core r modulo 2: with tp as the fastest axis, all ranks of a ring are on one core. */
+static void a_ring_on_one_core_waits_for_a_third(void **state)
+{
+    (void)state;
+    const struct { int pp, dp, cp, tp, rank; double waits; } row[] = {
+        { 1, 1, 8, 2, 0, 1 / 3. }, { 1, 1, 8, 2, 15, 1 / 3. }, { 1, 1, 4, 4, 5, 1 / 3. }, { 2, 1, 4, 2, 3, .75 },
+        { 1, 2, 8, 1, 0, 1 }, /* neighbours are on both cores */
+        { 1, 4, 2, 2, 0, 1 }, { 1, 8, 1, 2, 0, 1 }, { 2, 1, 8, 1, 1, 1 },
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        const ls_plan p = { .size = { [LS_AXIS_PP] = row[i].pp, [LS_AXIS_DP] = row[i].dp, [LS_AXIS_EP] = 1,
+                                      [LS_AXIS_CP] = row[i].cp, [LS_AXIS_TP] = row[i].tp } };
+        const int ranks = row[i].pp * row[i].dp * row[i].cp * row[i].tp;
+        const double waits = ls_ring_waits(&p, row[i].rank, ranks, 2);
+        if (waits != row[i].waits) fail_msg("row %zu: %g of the messages", i, waits);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layers_take_as_long_as_they_sleep),
         cmocka_unit_test(a_long_step_is_the_only_one),
+        cmocka_unit_test(a_ring_on_one_core_waits_for_a_third),
         cmocka_unit_test(clocks_do_not_lengthen_what_they_time),
     };
     return cmocka_run_group_tests_name("measure", tests, NULL, NULL);

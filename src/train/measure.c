@@ -462,15 +462,12 @@ static ls_status give_loads(const mirrors *all, ls_trainer *t, const ls_world *w
 /* Ranks of a ring that are all on one core have their turns in the order of the ring: in its turn, each finds what
  * those before it have sent, and waits for a third of its messages; for more of them where ranks of other stages have
  * turns in between. Others wait for all (counted in runs: docs/planner.md). */
-static double message_waits(const mirrors *all, int rank)
+double ls_ring_waits(const ls_plan *p, int rank, int here, double cores)
 {
-    const ls_plan *p = all->plan;
     int place, ring;
-    if (!ls_local_is_bound(all->n, all->cores)) return 0;
     ls_mesh_place(p->size, p->order, rank, LS_ALONG(LS_AXIS_CP), &place, &ring);
     const int next = ls_mesh_at(p->size, p->order, rank, LS_ALONG(LS_AXIS_CP), (place + 1) % ring);
-    const int mine = ls_local_core(rank % all->n, all->n, all->cores);
-    if (ring < 4 || ls_local_core(next % all->n, all->n, all->cores) != mine) return 1;
+    if (ring < 4 || ls_local_core(next % here, here, cores) != ls_local_core(rank % here, here, cores)) return 1;
     return p->size[LS_AXIS_PP] > 1 ? .75 : 1 / 3.;
 }
 
@@ -482,7 +479,9 @@ static ls_status mirror_rank(ls_world *threads, void *arg)
     const ls_memory_plan none = { 0 };
     const ls_world_opts o = ls_train_world_opts(all->c, &none);
     const bool shared = x->crowd > 1;
-    const ls_mirror_opts how = { .yields = shared, .message_waits = shared ? message_waits(all, all->rank[i]) : 0 };
+    const bool bound = shared && ls_local_is_bound(all->n, all->cores);
+    const ls_mirror_opts how = { .yields = shared,
+                                 .message_waits = bound ? ls_ring_waits(all->plan, all->rank[i], all->n, all->cores) : 0 };
     ls_trainer *t = NULL;
     ls_world *w;
     (void)ls_team_resize(all->m[i].threads);

@@ -60,6 +60,8 @@ void ls_measured_free(ls_measured *m);
  * be freed also after a failure. */
 ls_status ls_measure_stages(const ls_train_config *c, int ranks, int here, double cores, double long_s,
                             ls_measured *out);
+/* Which part of its messages a rank waits for, where so many ranks share this machine's cores and are bound to them. */
+double ls_ring_waits(const ls_plan *p, int rank, int here, double cores);
 /* Of one call. An operation that was not measured is as fast as those of the same kind; one of a kind that was not is
  * as fast as all that memory bounds, or all that arithmetic does. */
 ls_measured_time ls_measured_op(const ls_measured *m, const ls_op_event *e);
