@@ -147,11 +147,12 @@ static inline ls_status direction_of(const ls_group *g, const ls_p2p *x, ls_dire
     return ls_message_bad(g, x, *d);
 }
 
-/* In a dry world: a message, and the pipe that its sender takes of the arena for the first of them. */
+/* In a world without other ranks: notes a message, and the pipe that its sender takes of the arena for the first of them;
+ * or in a mirror answers it, which is not the rank's time, and yields where the rank would wait. */
 static LS_COLD ls_status note(ls_group *g, const ls_p2p *x, const char *label)
 {
     const ls_world *w = g->w;
-    const uint64_t nbytes = x->count * ls_dtype_size(x->dtype);
+    const uint64_t nbytes = x->recv ? x->count * ls_dtype_size(x->dtype) : 0; /* that are written */
     ls_status st = LS_OK;
     ls_record_enter(g->e->record, nbytes);
     if (x->send && w->tops->reserve) st = w->tops->reserve(w->tp, g->world_rank[x->peer], g->channel + LS_GROUP_LANES);

@@ -19,9 +19,10 @@
 #include "net/open.h"
 #include "net/transports.h"
 
-#define SHORT 8192 /* a call of at most so many bytes takes less than a look at the processor's clock: */
-#define TIMED 13   /* how long one in so many of them takes says it of all; a prime, so all kinds have their turn */
-#define LONGEST_NS 5000 /* that reading a clock or a short call takes: else others had the core */
+#define SHORT 8192 /* bytes: a call that writes no more takes less time than a look at the processor's clock */
+#define TIMED 13   /* one in so many short calls is timed; a step's calls are seldom a multiple of it */
+#define LONG_NS    5000 /* a short call, or a look at a clock, during which other processes had the core takes as long as */
+#define LONG_TIMES 20   /* this, and so many times as long as the shortest */
 
 struct ls_record {
     bool mirrors, yields; /* a mirror's, which notes nothing */
@@ -30,7 +31,8 @@ struct ls_record {
     uint64_t wall_ns, cpu_ns; /* of a mirror: when a long call or a wait began, */
     uint64_t read_ns;         /* and how long it took to read both clocks */
     uint64_t short_ns;        /* when the short call at hand began; 0: it is not timed */
-    uint64_t shorts, timed, timed_ns; /* how many short calls there were, were timed, and what those took */
+    uint64_t shorts, timed, timed_ns; /* how many short calls there were, were timed, and what those took; */
+    uint64_t least_ns, usual_ns; /* the shortest; the newest look at both clocks during which no other process had the core */
     ls_mirrored did;
     char *numbers;     /* owned: a mirror's: [SHORT]: what fill writes */
     ls_recorded *item; /* owned */
@@ -97,9 +99,18 @@ static ls_status make_room(ls_record *r)
 
 /* --- a mirror ---------------------------------------------------------------------------------------------- */
 
-/* Reading the processor's clock takes longer where it comes seldom than one time after another: half of it, each time, is
- * beyond what that clock says. */
-static uint64_t half_of(uint64_t read_ns) { return (read_ns < LONGEST_NS ? read_ns : LONGEST_NS) / 2; }
+static bool is_disturbed(uint64_t took_ns, uint64_t least_ns)
+{
+    return took_ns >= LONG_NS && (least_ns == 0 || took_ns >= LONG_TIMES * least_ns);
+}
+
+/* The processor's clock is read about halfway through the call that reads it, so half of each look is in no difference
+ * of two of them. It is measured each time: between other work a look takes longer than one after another. */
+static uint64_t half_of(ls_record *r, uint64_t read_ns)
+{
+    if (!is_disturbed(read_ns, r->usual_ns)) r->usual_ns = read_ns;
+    return r->usual_ns / 2;
+}
 
 static void look_before(ls_record *r)
 {
@@ -115,7 +126,7 @@ static void look_after(ls_record *r)
     const uint64_t ended = env->mono_ns(), cpu = env->thread_cpu_ns(), read = env->mono_ns();
     r->did.looks++;
     r->did.wall_ns += read - r->wall_ns;
-    r->did.cpu_ns += cpu - r->cpu_ns + half_of(r->read_ns) + half_of(read - ended);
+    r->did.cpu_ns += cpu - r->cpu_ns + half_of(r, r->read_ns) + half_of(r, read - ended);
 }
 
 void ls_record_enter(ls_record *r, uint64_t nbytes)
@@ -132,9 +143,9 @@ void ls_record_leave(ls_record *r, uint64_t nbytes)
         look_after(r);
         return;
     }
-    const uint64_t took = r->short_ns > 0 ? ls_env_get()->mono_ns() - r->short_ns : LONGEST_NS;
-    r->short_ns = 0;
-    if (took < LONGEST_NS) r->timed++, r->timed_ns += took;
+    const uint64_t took = r->short_ns > 0 ? ls_env_get()->mono_ns() - r->short_ns : 0;
+    if (took > 0 && !is_disturbed(took, r->least_ns)) r->timed++, r->timed_ns += took;
+    if (took > 0 && (r->least_ns == 0 || took < r->least_ns)) r->least_ns = took;
     if (r->timed == 0) return;
     r->did.wall_ns += r->timed_ns / r->timed;
     r->did.cpu_ns += r->timed_ns / r->timed;
@@ -169,6 +180,7 @@ ls_status ls_record_create(const ls_mirror_opts *mirror, ls_record **out)
     (*out)->yields = mirror && mirror->yields;
     (*out)->message_waits = mirror && mirror->message_waits > 0 ? mirror->message_waits : .5;
     if (!mirror) return LS_OK;
+    (*out)->usual_ns = LONG_NS;
     (*out)->numbers = malloc(SHORT);
     if (!(*out)->numbers) {
         free(*out);

@@ -97,8 +97,14 @@ static ls_status start(ls_group *g, const ls_coll_args *a, ls_work **out)
     return LS_OK;
 }
 
-/* As it says; what is wrong with it is found later. */
-static uint64_t bytes_of(const ls_coll_args *a) { return a ? a->count * ls_dtype_size(a->dtype) : 0; }
+/* Of the longer one of the call's vectors, before its arguments are checked. */
+static uint64_t bytes_of(const ls_group *g, const ls_coll_args *a)
+{
+    size_t sent = a->counts ? 0 : a->count, came = 0;
+    for (int r = 0; a->counts && r < g->size; r++) sent += a->counts[r];
+    for (int r = 0; a->recv_counts && r < g->size; r++) came += a->recv_counts[r];
+    return (sent > came ? sent : came) * ls_dtype_size(a->dtype);
+}
 
 static inline ls_record *record_of(const ls_group *g) { return LS_LIKELY(g != NULL) ? g->e->record : NULL; }
 
@@ -106,7 +112,7 @@ ls_status ls_coll_start(ls_group *g, const ls_coll_args *a, ls_work **out)
 {
     ls_record *r = record_of(g);
     if (LS_LIKELY(!r)) return start(g, a, out);
-    const uint64_t nbytes = bytes_of(a);
+    const uint64_t nbytes = bytes_of(g, a);
     ls_record_enter(r, nbytes);
     const ls_status st = start(g, a, out);
     ls_record_leave(r, nbytes);
@@ -350,9 +356,9 @@ ls_status ls_work_wait(ls_work *k)
     ls_record *r = k->g->e->record;
     if (LS_LIKELY(!r)) return finish(k, k->t0_ns ? ls_env_get()->mono_ns() : 0, true);
     ls_record_wait(r);
-    ls_record_enter(r, k->nbytes);
+    ls_record_enter(r, 0); /* it was answered when it began */
     const ls_status st = finish(k, k->t0_ns ? ls_env_get()->mono_ns() : 0, true);
-    ls_record_leave(r, k->nbytes);
+    ls_record_leave(r, 0);
     return st;
 }
 
@@ -419,7 +425,7 @@ ls_status ls_coll_run(ls_group *g, const ls_coll_args *a)
 {
     ls_record *r = record_of(g);
     if (LS_LIKELY(!r)) return run(g, a);
-    const uint64_t nbytes = bytes_of(a);
+    const uint64_t nbytes = bytes_of(g, a);
     ls_record_enter(r, nbytes);
     const ls_status st = run(g, a);
     ls_record_leave(r, nbytes);

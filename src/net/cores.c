@@ -8,7 +8,6 @@
 #include "base/team.h"
 #include "net/world.h"
 
-
 typedef struct bound {
     uint64_t mask[LS_CPU_WORDS];
 } bound;

@@ -38,8 +38,7 @@ typedef struct told {
 
 /* Between two calls, on average. */
 typedef struct gap {
-    double step_s; /* that a rank of the run computes; */
-    double s;      /* the same, but at most MOST_GAP: that a rank computes here, */
+    double s;      /* that a rank computes here: as long as in the step, but at most MOST_GAP, */
     size_t nbytes; /* and touches */
 } gap;
 
@@ -49,7 +48,8 @@ typedef struct job {
     double cores;
     uint64_t until_ns, enough_ns;
     size_t most; /* bytes of a vector */
-    gap gap[2]; /* 1: between messages of a ring, 0: between other calls */
+    double mean_gap_s; /* that a rank of the run computes between any two calls or messages */
+    gap in_ring, between_others; /* between messages of a ring, and between other calls */
     told *told;
 } job;
 
@@ -69,7 +69,7 @@ typedef struct caller {
     uint64_t sum;     /* of what was read */
     double look_s;    /* of a look at the clock */
     double poll;      /* ls_measured_colls.poll */
-    int passes[2];    /* of each gap */
+    int passes, ring_passes; /* of each gap */
 } caller;
 
 /* --- which ones ------------------------------------------------------------------------------------------------- */
@@ -103,13 +103,21 @@ static ls_status collect(const ls_step_lists *l, ls_measured_colls *m)
     return LS_OK;
 }
 
+static gap gap_of(const job *j, double seconds, double nbytes)
+{
+    return (gap){ .s = fmin(seconds, MOST_GAP),
+                  .nbytes = (size_t)fmin(nbytes, (double)OTHERS / fmax(1, j->l->ranks / j->cores)) };
+}
+
 /* Operations count all their operands, and most of these are results of the operations before, or are read several
  * times. */
-static gap gap_of(const job *j, const ls_call_gap *of)
+static void find_gaps(job *j)
 {
-    const double bytes = j->of->part < 1 ? of->nbytes / COUNTED : of->nbytes;
-    return (gap){ .step_s = of->seconds, .s = fmin(of->seconds, MOST_GAP),
-                  .nbytes = (size_t)fmin(bytes, (double)OTHERS / fmax(1, j->l->ranks / j->cores)) };
+    const ls_call_gaps g = ls_call_gaps_of(j->l);
+    const double others = j->of->part < 1 ? g.others.nbytes / COUNTED : g.others.nbytes;
+    j->mean_gap_s = g.all.seconds;
+    j->between_others = gap_of(j, g.others.seconds, fmax(others, NEAR));
+    j->in_ring = gap_of(j, g.ring.seconds, g.ring.nbytes);
 }
 
 static ls_mesh_groups groups_of(const ls_step_lists *l, const ls_step_span *span)
@@ -200,15 +208,15 @@ static void read_near(caller *k, int passes)
 }
 
 /* What a rank does between two calls: it reads what else it has, computes for as long as it does on average between two
- * calls of the step (meanwhile others, who share its core, wait or have their turn), and at last writes its vector. In
- * a ring it sends on what came in. */
+ * such calls of the step (meanwhile others, who share its core, wait or have their turn), and at last writes its vector.
+ * In a ring it sends on what came in. */
 static void compute(caller *k, const ls_step_call *x)
 {
     const size_t n = measured_bytes(k->j, x);
     float *vector = x->coll == LS_SENDRECV || x->vector.apart ? k->in : k->out;
     const bool ring = ls_step_is_of_ring(x);
-    read_lines(k, k->j->gap[ring].nbytes);
-    read_near(k, k->passes[ring]);
+    read_lines(k, ring ? k->j->in_ring.nbytes : k->j->between_others.nbytes);
+    read_near(k, ring ? k->ring_passes : k->passes);
     if (ring) return;
     for (size_t i = 0; i < n / sizeof(float); i += LINE / sizeof(float)) vector[i] = 1;
 }
@@ -345,7 +353,8 @@ static double time_look(void)
 static void calibrate(caller *k)
 {
     k->look_s = time_look();
-    for (int ring = 0; ring < 2; ring++) k->passes[ring] = passes_in(k, &k->j->gap[ring]);
+    k->passes = passes_in(k, &k->j->between_others);
+    k->ring_passes = passes_in(k, &k->j->in_ring);
 }
 
 /* --- all of them ------------------------------------------------------------------------------------------------ */
@@ -463,8 +472,8 @@ static ls_status time_polls(caller *k)
         LS_TRY(time_beside(k, &j->of->of[i].call, stage == 0, true, &s));
         longer[rounds] = s > 0 ? longer[rounds] / s - 1 : 0;
     }
-    const gap *g = &j->gap[ls_step_is_of_ring(&j->of->of[i].call)];
-    const double part = g->step_s > 0 ? g->s / g->step_s : 1;
+    const gap *here = ls_step_is_of_ring(&j->of->of[i].call) ? &j->in_ring : &j->between_others;
+    const double part = j->mean_gap_s > 0 ? here->s / j->mean_gap_s : 1;
     k->poll = fmax(0, ls_median(longer, (size_t)rounds)) / others * part;
     return LS_OK;
 }
@@ -561,15 +570,13 @@ ls_status ls_colls_measure(const ls_train_config *c, const ls_step_lists *l, dou
     if (l->ranks < 2 || l->ranks > MOST_RANKS) return LS_OK;
     LS_TRY(collect(l, out));
     if (out->n == 0) return LS_OK;
-    const ls_call_gaps between = ls_call_gaps_of(l);
     void *shared;
     const size_t nbytes = sizeof(told) + (size_t)out->n * sizeof(double);
     LS_TRY(ls_local_alloc(nbytes, nbytes, &shared));
     job j = { .l = l, .of = out, .told = shared, .cores = cores, .until_ns = from + (uint64_t)(1e9 * long_s),
               .enough_ns = from + ENOUGH_NS,
               .most = longest(out, l->ranks) };
-    j.gap[0] = gap_of(&j, &between.calls);
-    j.gap[1] = gap_of(&j, &between.of_ring);
+    find_gaps(&j);
     ls_world_opts o = ls_train_world_opts(c, &none);
     o.progress = LS_PROGRESS_INLINE;
     o.arena_bytes = 4 * j.most + ((size_t)4 << 20); /* an algorithm that was asked for may copy both vectors */

@@ -68,6 +68,7 @@ static clock_pair now(const listener *x)
     return (clock_pair){ env->mono_ns() - others.wall_ns, cpu - others.cpu_ns };
 }
 
+/* Below 0 if less was done than a mirror's short calls are taken to last, which is their mean. */
 static sample between(clock_pair from, clock_pair to)
 {
     return (sample){ 1e-9 * (double)(int64_t)(to.wall_ns - from.wall_ns), 1e-9 * (double)(int64_t)(to.cpu_ns - from.cpu_ns) };
