@@ -128,7 +128,8 @@ static void clocks_do_not_lengthen_what_they_time(void **state)
     if (slowed > 2 * usual) fail_msg("a step of %.3f ms takes %.3f ms by clocks that take long", 1e3 * usual, 1e3 * slowed);
 }
 
-/* 16 or 8 ranks on two cores, rank r on core r modulo 2: with tp as the fastest axis, all ranks of a ring are on one core. */
+/* 16 or 8 ranks on two cores, rank r on core r modulo 2: with tp as the fastest axis, all ranks of a ring are on one
+ * core. */
 static void a_ring_on_one_core_waits_for_a_third(void **state)
 {
     (void)state;

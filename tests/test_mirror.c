@@ -179,7 +179,8 @@ static void starting_and_waiting_are_not_the_ranks_time(void **state)
         assert_int_equal(ls_world_mirrored(w).looks, 2 + i / 2);
     }
     static const size_t few[] = { 1, 1 }, many[] = { 1, 1 << 12 };
-    const struct { const size_t *sent, *came; int looks; } v[] = { { few, few, 0 }, { many, few, 1 }, { few, many, 1 } };
+    const struct { const size_t *sent, *came; int looks; } v[] = { { few, few, 0 }, { many, few, 1 },
+                                                                   { few, many, 1 } };
     for (size_t i = 0; i < COUNT(v); i++) { /* as long as the longer one of what it sends and receives */
         const ls_coll_args to_all = { .coll = LS_ALL_TO_ALL, .dtype = LS_F32, .in = x, .out = (float *)x + (1 << 18),
                                       .counts = v[i].sent, .recv_counts = v[i].came };
@@ -192,14 +193,14 @@ static void starting_and_waiting_are_not_the_ranks_time(void **state)
     ls_world_leave(w);
 }
 
-/* One of 13 short calls says how long all of them take, unless others had the core meanwhile. To read the processor's clock
- * takes half as long again as that clock says. */
+/* One of 13 short calls says how long all of them take, unless others had the core meanwhile. Half of what a look takes
+ * is added to what the processor's clock says. */
 static void short_calls_are_timed_by_some_of_them(void **state)
 {
     (void)state;
     enum { CALLS = 27, READ = 1000, SHORT = 8192 };
     const struct { uint64_t first, later, all, step, read; } row[] = {
-        { 10, 40, 13 * 10 + 13 * 25 + 30, 10, 10 }, /* of the three that are timed, the first took 10, the others 40 */
+        { 10, 40, 13 * 10 + 13 * 25 + 30, 10, 10 }, /* of three that are timed, the first took 10, the others 40 */
         { 10, 6000, 27 * 10, 1500, 1500 }, { 6000, 10, 14 * 10, 4000, 4000 }, { 6000, 6000, 14 * 6000, 200000, 5000 },
     };
     ls_env env = *ls_env_get();

@@ -136,18 +136,20 @@ static void a_measured_collective_takes_what_it_took(void **state)
     for (int i = 0; i < 7; i++) assert_null(ls_colls_find(&apart, &other[i]));
 }
 
-/* Pieces of attention are between messages of a ring, on average; all other work is between all other calls, messages from
- * other stages among them, and not those to others, and after the last one. */
+/* Pieces of attention are between messages of a ring, on average; all other work is between all other calls, messages
+ * from other stages among them, and not those to others, and after the last one. */
 static void between_messages_of_a_ring_are_pieces_of_attention(void **state)
 {
     (void)state;
-    ls_step_item item[] = { work(.5, 4000), call(LS_ITEM_COLL, LS_SENDRECV), call(LS_ITEM_BEGIN, LS_SENDRECV), work(.3, 2000),
-                            call(LS_ITEM_COLL, LS_ALL_REDUCE), work(.1, 1000),
+    ls_step_item item[] = { work(.5, 4000), call(LS_ITEM_COLL, LS_SENDRECV), call(LS_ITEM_BEGIN, LS_SENDRECV),
+                            work(.3, 2000), call(LS_ITEM_COLL, LS_ALL_REDUCE), work(.1, 1000),
                             { .kind = LS_ITEM_RECV, .edge = 1 }, { .kind = LS_ITEM_SEND, .edge = 1 } };
-    ls_step_op op[] = { { .name = "cp_attention 2x8x2x16", .bytes = 1500, .busy_s = .2 }, { .name = "linear 8x8", .busy_s = .5 },
+    ls_step_op op[] = { { .name = "cp_attention 2x8x2x16", .bytes = 1500, .busy_s = .2 },
+                        { .name = "linear 8x8", .busy_s = .5 },
                         { .name = "cp_attention 2x8x2x16 again", .bytes = 500, .busy_s = .1 } };
     ls_step_lists l = { .ranks = 8, .stages = 2, .size = { [LS_AXIS_CP] = 4 },
-                        .of = { { .item = item, .n = 8, .op = op, .nops = 3 }, { .item = item, .n = 8, .op = op, .nops = 3 } } };
+                        .of = { { .item = item, .n = 8, .op = op, .nops = 3 },
+                                { .item = item, .n = 8, .op = op, .nops = 3 } } };
     const ls_call_gaps g = ls_call_gaps_of(&l);
     near(g.ring.seconds, 2 * .3 / 4);
     near(g.ring.nbytes, 4 * 2 * 2000. / 4); /* four pieces read it all again */

@@ -229,8 +229,9 @@ typedef struct ls_mirrored {
     int64_t collectives, messages; /* that returned at once; messages: sent and received */
     uint64_t bytes;                /* of their vectors */
     uint64_t wall_ns, cpu_ns;      /* spent inside these calls, by the clock and of the rank's thread. Calls that
-                                    * write at most 8 KiB take less than a look at the thread's clock: one in 13 is timed,
-                                    * by the wall's clock, and each is taken to last as long as these did on average */
+                                    * write at most 8 KiB take less than a look at the thread's clock: one in 13 is
+                                    * timed, by the wall's clock, and each is taken to last as long as these did on
+                                    * average */
     int64_t looks;                 /* how many longer calls and waits were put between two looks at both clocks; what
                                     * these took is in wall_ns and cpu_ns, too */
 } ls_mirrored;

@@ -147,8 +147,8 @@ static inline ls_status direction_of(const ls_group *g, const ls_p2p *x, ls_dire
     return ls_message_bad(g, x, *d);
 }
 
-/* In a world without other ranks: notes a message, and the pipe that its sender takes of the arena for the first of them;
- * or in a mirror answers it, which is not the rank's time, and yields where the rank would wait. */
+/* In a world without other ranks: notes a message, and the pipe that its sender takes of the arena for the first of
+ * them; or in a mirror answers it, which is not the rank's time, and yields where the rank would wait. */
 static LS_COLD ls_status note(ls_group *g, const ls_p2p *x, const char *label)
 {
     const ls_world *w = g->w;

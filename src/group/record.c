@@ -32,7 +32,7 @@ struct ls_record {
     uint64_t read_ns;         /* and how long it took to read both clocks */
     uint64_t short_ns;        /* when the short call at hand began; 0: it is not timed */
     uint64_t shorts, timed, timed_ns; /* how many short calls there were, were timed, and what those took; */
-    uint64_t least_ns, usual_ns; /* the shortest; the newest look at both clocks during which no other process had the core */
+    uint64_t least_ns, usual_ns; /* the shortest; the newest look during which no other process had the core */
     ls_mirrored did;
     char *numbers;     /* owned: a mirror's: [SHORT]: what fill writes */
     ls_recorded *item; /* owned */

@@ -14,12 +14,12 @@ LS_COLD ls_status ls_record_add(ls_record *r, ls_work *k);
 /* Notes a message that this rank would send, or receive, in g. */
 LS_COLD ls_status ls_record_message(ls_record *r, ls_group *g, const ls_p2p *op, const char *label);
 
-/* Around a call, which makes no other one, and which writes so many bytes: in a mirror the time inside is not this rank's
- * (ls_mirrored). */
+/* Around a call, which makes no other one, and which writes so many bytes: in a mirror the time inside is not this
+ * rank's (ls_mirrored). */
 LS_COLD void ls_record_enter(ls_record *r, uint64_t nbytes);
 LS_COLD void ls_record_leave(ls_record *r, uint64_t nbytes);
-/* Where a call waits, before these two or after them: a mirror whose core others share yields once if its calls so far owe a
- * whole wait. */
+/* Where a call waits, before these two or after them: a mirror whose core others share yields once if its calls so far
+ * owe a whole wait. */
 LS_COLD void ls_record_wait(ls_record *r);
 
 #endif

@@ -208,8 +208,8 @@ static void read_near(caller *k, int passes)
 }
 
 /* What a rank does between two calls: it reads what else it has, computes for as long as it does on average between two
- * such calls of the step (meanwhile others, who share its core, wait or have their turn), and at last writes its vector.
- * In a ring it sends on what came in. */
+ * such calls of the step (meanwhile others, who share its core, wait or have their turn), and at last writes its
+ * vector. In a ring it sends on what came in. */
 static void compute(caller *k, const ls_step_call *x)
 {
     const size_t n = measured_bytes(k->j, x);

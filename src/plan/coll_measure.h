@@ -4,10 +4,10 @@
  * same kind of vector, all of its groups at once, as ranks do that are alike. Between two calls each rank reads as many
  * bytes as the step does on average between two calls, and writes its vector, as backward does: between messages of a
  * ring those of pieces of attention, between other calls those of all other work, 16 KiB or more (call_gaps.h). Where
- * ranks share cores it reads a quarter of the latter, and computes for as long as the step does, at most 0.1 ms. What that takes is taken off:
- * of ranks that share cores their processor time between these very calls, else the time of a batch without calls.
- * Messages of a ring go on while their ranks compute, as in the step, and what came in is sent on. All collectives are
- * timed in turn, in several passes. Ranks are on the cores to which a launcher binds them.
+ * ranks share cores it reads a quarter of the latter, and computes for as long as the step does, at most 0.1 ms. What
+ * that takes is taken off: of ranks that share cores their processor time between these very calls, else the time of a
+ * batch without calls. Messages of a ring go on while their ranks compute, as in the step, and what came in is
+ * sent on. All collectives are timed in turn, in several passes. Ranks are on the cores to which a launcher binds them.
  */
 #ifndef LS_PLAN_COLL_MEASURE_H
 #define LS_PLAN_COLL_MEASURE_H

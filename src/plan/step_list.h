@@ -81,8 +81,8 @@ typedef struct ls_step_op {
     double bytes;        /* read and written: operands and results, each once */
     double compute_s;    /* of the calls that products take longest in, */
     double memory_s;     /* and of those that memory takes longest in */
-    double busy_s;       /* of all of them: measured, or by the two rates. Over all operations they sum to `seconds` of the
-                          * items, but those of data and what is between operations */
+    double busy_s;       /* of all of them: measured, or by the two rates. Over all operations they sum to `seconds` of
+                          * the items, but those of data and what is between operations */
 } ls_step_op;
 
 typedef struct ls_step_list {

@@ -71,7 +71,8 @@ static clock_pair now(const listener *x)
 /* Below 0 if less was done than a mirror's short calls are taken to last, which is their mean. */
 static sample between(clock_pair from, clock_pair to)
 {
-    return (sample){ 1e-9 * (double)(int64_t)(to.wall_ns - from.wall_ns), 1e-9 * (double)(int64_t)(to.cpu_ns - from.cpu_ns) };
+    const int64_t wall_ns = (int64_t)(to.wall_ns - from.wall_ns), cpu_ns = (int64_t)(to.cpu_ns - from.cpu_ns);
+    return (sample){ 1e-9 * (double)wall_ns, 1e-9 * (double)cpu_ns };
 }
 
 static void add(sample *to, sample more) { *to = (sample){ to->wall_s + more.wall_s, to->cpu_s + more.cpu_s }; }
@@ -481,8 +482,8 @@ static ls_status mirror_rank(ls_world *threads, void *arg)
     const ls_world_opts o = ls_train_world_opts(all->c, &none);
     const bool shared = x->crowd > 1;
     const bool bound = shared && ls_local_is_bound(all->n, all->cores);
-    const ls_mirror_opts how = { .yields = shared,
-                                 .message_waits = bound ? ls_ring_waits(all->plan, all->rank[i], all->n, all->cores) : 0 };
+    const double waits = bound ? ls_ring_waits(all->plan, all->rank[i], all->n, all->cores) : 0;
+    const ls_mirror_opts how = { .yields = shared, .message_waits = waits };
     ls_trainer *t = NULL;
     ls_world *w;
     (void)ls_team_resize(all->m[i].threads);
