@@ -340,6 +340,29 @@ static void bad_questions_say_what_to_do(void **state)
     assert_non_null(strstr(ls_last_error(), "no constants for device 'abacus'"));
 }
 
+/* 8190 tokens are 2 x 4095: two ranks divide them, and four do not, neither as tp, which divides a rank's rows along
+ * the sequence, nor as tp 2 and cp 2. */
+static void tp_divides_what_a_rank_has_of_a_sequence(void **state)
+{
+    static ls_layouts found;
+    ls_topo t = preset("h100-8", 0);
+    ls_layout_query q = { .topo = &t, .world = 4, .batch = 4, .top = LS_LAYOUT_TOP };
+    (void)state;
+    assert_int_equal(ls_llm_preset("llama3-8b", &q.model), LS_OK);
+    q.model.seq = 8190;
+    assert_int_equal(ls_layout_search(&q, &found), LS_OK);
+    assert_true(found.n > 1);
+    for (int i = 0; i < found.n; i++) assert_true(found.best[i].layout.t * found.best[i].layout.c <= 2);
+    assert_int_equal(found.refused[LS_REFUSE_ROWS], 1); /* tp 4; with cp 2 or 4 the sequence has too few pieces */
+    q.model.seq = 8196; /* tp 2 and cp 2 */
+    assert_int_equal(ls_layout_search(&q, &found), LS_OK);
+    assert_int_equal(found.refused[LS_REFUSE_ROWS], 0);
+    q.world = 8; /* tp 8, and tp 4 and cp 2; tp 2 and cp 4 have too few pieces */
+    q.batch = 8;
+    assert_int_equal(ls_layout_search(&q, &found), LS_OK);
+    assert_int_equal(found.refused[LS_REFUSE_ROWS], 2);
+}
+
 /* A plan has the interval of all rows that its constants were fitted to: no family of a few rows widens it, and no
  * question changes it but the device and whether there are experts. */
 static void intervals_are_of_a_device(void **state)
@@ -385,6 +408,7 @@ int main(void)
         cmocka_unit_test(more_of_a_resource_is_no_slower),
         cmocka_unit_test(a_large_model_on_all_devices),
         cmocka_unit_test(the_nearest_of_what_does_not_fit),
+        cmocka_unit_test(tp_divides_what_a_rank_has_of_a_sequence),
         cmocka_unit_test(bad_questions_say_what_to_do),
         cmocka_unit_test(intervals_are_of_a_device),
     };

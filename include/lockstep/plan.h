@@ -199,7 +199,8 @@ typedef enum ls_objective { LS_LEAST_TIME, LS_LEAST_MEMORY } ls_objective;
 /* Why a layout is none. */
 typedef enum ls_refusal {
     LS_REFUSE_NONE, LS_REFUSE_HEADS, LS_REFUSE_KV_HEADS, LS_REFUSE_WIDTH, LS_REFUSE_EXPERTS, LS_REFUSE_SEQUENCE,
-    LS_REFUSE_LAYERS, LS_REFUSE_BATCH, LS_REFUSE_NODE, LS_REFUSE_MICRO, LS_REFUSE_ZERO, LS_REFUSE_WORLD, LS_REFUSE_COUNT
+    LS_REFUSE_ROWS, LS_REFUSE_LAYERS, LS_REFUSE_BATCH, LS_REFUSE_NODE, LS_REFUSE_MICRO, LS_REFUSE_ZERO,
+    LS_REFUSE_WORLD, LS_REFUSE_COUNT
 } ls_refusal;
 /* "tp does not divide the heads" */
 const char *ls_refusal_text(ls_refusal r);

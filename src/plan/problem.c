@@ -20,6 +20,7 @@ const char *ls_refusal_text(ls_refusal r)
         [LS_REFUSE_WIDTH] = "tp does not divide the feed-forward width",
         [LS_REFUSE_EXPERTS] = "ep does not divide the experts",
         [LS_REFUSE_SEQUENCE] = "2 cp does not divide the sequence",
+        [LS_REFUSE_ROWS] = "tp cp does not divide the sequence",
         [LS_REFUSE_LAYERS] = "pp does not divide the layers, nor two more",
         [LS_REFUSE_BATCH] = "dp does not divide the batch",
         [LS_REFUSE_NODE] = "no parts of these degrees fill a node",
@@ -142,6 +143,7 @@ ls_refusal ls_degrees_refused(const ls_problem *b, const ls_layout *l)
     if (m->experts && l->e == 1 && m->expert_ffn % l->t != 0) return LS_REFUSE_WIDTH;
     if (l->e > 1 && (!m->experts || m->experts % l->e != 0)) return LS_REFUSE_EXPERTS;
     if (l->c > 1 && m->seq % (2 * l->c) != 0) return LS_REFUSE_SEQUENCE;
+    if (m->seq % (l->t * l->c) != 0) return LS_REFUSE_ROWS; /* with sequence parallelism */
     if (ls_schedules_of(b, l->p, s) == 0) return LS_REFUSE_LAYERS;
     return b->q->batch % l->d != 0 ? LS_REFUSE_BATCH : LS_REFUSE_NONE;
 }
