@@ -21,8 +21,10 @@
 
 #define SHORT 8192 /* bytes: a call that writes no more takes less time than a look at the processor's clock */
 #define TIMED 13   /* one in so many short calls is timed; a step's calls are seldom a multiple of it */
-#define LONG_NS    5000 /* a short call, or a look at a clock, during which other processes had the core takes as long as */
-#define LONG_TIMES 20   /* this, and so many times as long as the shortest */
+/* Other processes had the core during a short call, or a look at clocks, that took at least LONG_NS and LONG_TIMES as
+ * long as another one. */
+#define LONG_NS    5000
+#define LONG_TIMES 20
 
 struct ls_record {
     bool mirrors, yields; /* a mirror's, which notes nothing */
