@@ -17,6 +17,16 @@ static void the_median_is_the_one_in_the_middle(void **state)
     assert_true(ls_median(even, 0) == 0);
 }
 
+static void a_quarter_is_below_the_lower_quartile(void **state)
+{
+    (void)state;
+    double four[] = { 8, 1, 2, 4 }, eleven[] = { 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1 };
+    assert_true(ls_lower_quartile(four, 4) == 2 && four[0] == 1 && four[3] == 8);
+    assert_true(ls_lower_quartile(eleven, 11) == 3);
+    assert_true(ls_lower_quartile(four, 1) == 1);
+    assert_true(ls_lower_quartile(four, 0) == 0);
+}
+
 static void a_trimmed_mean_leaves_out_the_ends(void **state)
 {
     (void)state;
@@ -43,6 +53,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_median_is_the_one_in_the_middle),
+        cmocka_unit_test(a_quarter_is_below_the_lower_quartile),
         cmocka_unit_test(a_trimmed_mean_leaves_out_the_ends),
         cmocka_unit_test(a_disturbance_does_not_count),
     };

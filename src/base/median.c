@@ -19,11 +19,16 @@ double ls_median(double *v, size_t n)
     return n % 2 ? v[n / 2] : 0.5 * (v[n / 2 - 1] + v[n / 2]);
 }
 
-double ls_undisturbed_mean(double *v, size_t n)
+double ls_lower_quartile(double *v, size_t n)
 {
     if (n == 0) return 0;
     ls_sort_values(v, n);
-    const double quartile = v[n / 4];
+    return v[n / 4];
+}
+
+double ls_undisturbed_mean(double *v, size_t n)
+{
+    const double quartile = ls_lower_quartile(v, n);
     double sum = 0;
     size_t taken = 0;
     if (!(quartile > 0)) return quartile;

@@ -478,7 +478,12 @@ static ls_status time_polls(caller *k)
     return LS_OK;
 }
 
-/* Where ranks share cores, a call takes as long as the turns of others before it; a step takes the mean of them. */
+double ls_call_in_run(const ls_step_call *x, double part, double *took, size_t n)
+{
+    if (!(part < 1)) return ls_median(took, n);
+    return ls_step_is_of_ring(x) ? ls_lower_quartile(took, n) : ls_undisturbed_mean(took, n);
+}
+
 static void tell(const caller *k)
 {
     const ls_measured_colls *m = k->j->of;
@@ -487,9 +492,7 @@ static void tell(const caller *k)
     for (to->timed = 0; to->timed < m->n && k->timed[to->timed] > 0; to->timed++) {
         const ls_step_call *x = &m->of[to->timed].call;
         const double more = x->bytes / (double)measured_bytes(k->j, x);
-        const size_t n = (size_t)k->timed[to->timed];
-        double *took = &k->took[to->timed * MOST_PASSES];
-        const double s = m->part < 1 ? ls_undisturbed_mean(took, n) : ls_median(took, n);
+        const double s = ls_call_in_run(x, m->part, &k->took[to->timed * MOST_PASSES], (size_t)k->timed[to->timed]);
         to->seconds[to->timed] = fmax(0, s) * fmax(1, more);
     }
 }
