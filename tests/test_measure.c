@@ -2,6 +2,7 @@
  * clocks do not lengthen operations. */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
@@ -128,6 +129,38 @@ static void clocks_do_not_lengthen_what_they_time(void **state)
     if (slowed > 2 * usual) fail_msg("a step of %.3f ms takes %.3f ms by clocks that take long", 1e3 * usual, 1e3 * slowed);
 }
 
+#define STEP_NS 200000u /* longer than an operation, and shorter than a step that no one listens to */
+
+static _Thread_local struct { uint64_t looked_ns, more_ns; int steps; } disturbed;
+static atomic_int all_disturbed; /* of all threads */
+
+/* Two of five steps that no one listens to take six times as long. */
+static uint64_t disturbed_thread_cpu_ns(void)
+{
+    const uint64_t now = real_env->thread_cpu_ns(), took = now - disturbed.looked_ns;
+    if (disturbed.looked_ns > 0 && took > STEP_NS && disturbed.steps++ % 5 < 2) {
+        disturbed.more_ns += 5 * took;
+        atomic_fetch_add(&all_disturbed, 1);
+    }
+    disturbed.looked_ns = now;
+    return now + disturbed.more_ns;
+}
+
+static void steps_that_others_disturb_do_not_count(void **state)
+{
+    (void)state;
+    static ls_env env;
+    const double usual = step_of_many_operations();
+    real_env = ls_context_get()->env;
+    env = *real_env;
+    env.thread_cpu_ns = disturbed_thread_cpu_ns;
+    ls_context_get()->env = &env;
+    const double with_others = step_of_many_operations();
+    ls_context_get()->env = real_env;
+    assert_true(atomic_load(&all_disturbed) >= 2);
+    if (with_others > 1.7 * usual) fail_msg("a step of %.3f ms takes %.3f ms", 1e3 * usual, 1e3 * with_others);
+}
+
 /* 16 or 8 ranks on two cores, rank r on core r modulo 2: with tp as the fastest axis, all ranks of a ring are on one
  * core. */
 static void a_ring_on_one_core_waits_for_a_third(void **state)
@@ -152,6 +185,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layers_take_as_long_as_they_sleep),
         cmocka_unit_test(a_long_step_is_the_only_one),
+        cmocka_unit_test(steps_that_others_disturb_do_not_count),
         cmocka_unit_test(a_ring_on_one_core_waits_for_a_third),
         cmocka_unit_test(clocks_do_not_lengthen_what_they_time),
     };

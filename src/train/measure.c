@@ -319,12 +319,12 @@ static ls_measured_time takes_of(const sample *s, int n, int threads, double cro
     return (ls_measured_time){ threads > 1 ? w : busy, 0 };
 }
 
-/* By the clock its median, since other processes lengthen it; of processor time the mean. */
+/* Some steps are longer because of others: processor time, too, is where two cores share what computes. */
 static double typical(const sample *of, int n, bool clock)
 {
     double v[MOST_BARE] = { 0 };
     for (int i = 0; i < n; i++) v[i] = clock ? of[i].wall_s : of[i].cpu_s;
-    return clock ? median(v, n) : ls_trimmed_mean(v, (size_t)n);
+    return median(v, n);
 }
 
 /* Operations are slower while they are listened to, beyond what looks at the clocks take: a system call leaves a core's
