@@ -23,6 +23,7 @@ static void a_quarter_is_below_the_lower_quartile(void **state)
     double four[] = { 8, 1, 2, 4 }, eleven[] = { 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1 };
     assert_true(ls_lower_quartile(four, 4) == 2 && four[0] == 1 && four[3] == 8);
     assert_true(ls_lower_quartile(eleven, 11) == 3);
+    assert_true(ls_lower_quartile(four + 1, 3) == 2); /* 2, 4, 8 */
     assert_true(ls_lower_quartile(four, 1) == 1);
     assert_true(ls_lower_quartile(four, 0) == 0);
 }

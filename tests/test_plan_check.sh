@@ -229,9 +229,9 @@ claim 'on its cluster' sim small.yaml --topology ethernet-2
 claim 'with the mesh of the plan' mesh 4 1 2 1 1 2
 words=(--data.name whale.txt --data.tokenizer byte)
 claim 'without a cluster: on this machine, with timed operations' sim small.yaml "${words[@]}"
+claim 'with the same mesh' mesh 4 1 2 1 1 2
 claim 'a plan of a large model' plan llama3-8b --topology h100-8 --world 8 --batch 16 --tp 2 --pp 2 --cp 1 --write large.yaml
 claim 'that does not fit: nothing is timed' fails_with 71 'while timing the model on one rank: 1 rank on this machine needs ' "$lockstep" sim large.yaml "${words[@]}"
-claim 'with the same mesh' mesh 4 1 2 1 1 2
 claim 'and no data' fails_with 78 'while timing the model on this machine (with --topology nothing is timed, and no data are read): data.path is missing' "$lockstep" sim small.yaml
 claim 'sleeping layers: as the prediction has it' sim timed.yaml --parallel.pp 2 -n 2
 claim 'the closed form again' python3 -c '

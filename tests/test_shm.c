@@ -59,7 +59,7 @@ static char *pipe_of(const host *h)
     return base + *(const uint64_t *)(void *)(base + row);
 }
 
-/* What this file writes and compares byte by byte, and AddressSanitizer would look at for half of the time. */
+/* These loops go over each byte of valid messages: AddressSanitizer would spend half of the suite's time in them. */
 #define UNCHECKED __attribute__((no_sanitize("address", "undefined")))
 
 UNCHECKED static inline unsigned char byte_of(uint32_t id, size_t at)
@@ -72,7 +72,7 @@ UNCHECKED static void write_bytes(char *p, size_t n, uint32_t id)
     for (size_t i = 0; i < n; i++) p[i] = (char)byte_of(id, i);
 }
 
-/* Of the message's bytes from `at` on; n: none. */
+/* The first byte of p that is not the message's, which has it `at` bytes later; n: all are. */
 UNCHECKED static size_t first_wrong(const char *p, size_t n, uint32_t id, size_t at)
 {
     size_t i = 0;

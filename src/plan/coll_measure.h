@@ -45,11 +45,11 @@ void ls_colls_free(ls_measured_colls *m);
 /* How many of them travel while a rank computes, once `done` were sent: one; two where keys and values and gradients of
  * the round before do so together; 0: the last one, which is waited for at once. ranks: 2 and more. */
 int ls_ring_at_once(int ranks, int done);
-/* What a call of a run takes, if n > 0 passes took so long here; part: ls_measured_colls.part. Where ranks share cores,
- * a call takes as long as the turns of others before it, and a step takes their mean. How long a message of a ring
- * takes depends on the order in which ranks of a core have their turns. A run has a good one from its second step
- * on; here other calls come between the passes, so many of these have a worse one: the lower quartile counts. Sorts
- * took[n]. */
+/* Seconds that a call takes in a run; took: seconds of a call in each of n > 0 passes here, which are sorted; part:
+ * ls_measured_colls.part. If each rank has a core, it is the median. Where ranks share cores, it is the mean of the
+ * passes that were not disturbed; of a ring's messages it is the lower quartile, since what they take depends on the
+ * order in which the ranks of a core have their turns. A run has a good order after two steps, and passes often have a
+ * worse one. */
 double ls_call_in_run(const ls_step_call *x, double part, double *took, size_t n);
 /* NULL: it was not measured. */
 const ls_measured_coll *ls_colls_find(const ls_measured_colls *m, const ls_step_call *call);

@@ -306,7 +306,8 @@ static double median(const double *v, int n)
 }
 
 /* Several threads of a rank wait for each other by computing, so the clock times them: its median, since other
- * processes lengthen it. Of processor time it is a mean: a step of a run takes what its operations take on average. */
+ * processes lengthen it. Of processor time it is the trimmed mean; steps that no one listens to, where there are any,
+ * say how long all operations take together (undo_listening). */
 static ls_measured_time takes_of(const sample *s, int n, int threads, double crowd)
 {
     double wall[MOST_STEPS] = { 0 }, cpu[MOST_STEPS] = { 0 };
@@ -319,7 +320,7 @@ static ls_measured_time takes_of(const sample *s, int n, int threads, double cro
     return (ls_measured_time){ threads > 1 ? w : busy, 0 };
 }
 
-/* Some steps are longer because of others: processor time, too, is where two cores share what computes. */
+/* The median: other work makes some steps longer, processor time, too, where two CPUs share a core. */
 static double typical(const sample *of, int n, bool clock)
 {
     double v[MOST_BARE] = { 0 };

@@ -21,8 +21,9 @@ typedef struct ls_measured_row {
     ls_tape_phase phase;
     int64_t calls;        /* per step */
     double flops, bytes;  /* of these calls */
-    ls_measured_time takes; /* of these calls per step: the mean of processor time, or with several threads the median
-                             * of the clock, times what all of them take together in steps that no one listens to */
+    ls_measured_time takes; /* of these calls per step: the mean of processor time without the least and the greatest,
+                             * or with several threads the median of the clock; then scaled: all of them together
+                             * take the median of the steps that no one listens to, if there are any */
 } ls_measured_row;
 
 typedef struct ls_measured {
