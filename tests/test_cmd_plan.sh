@@ -119,6 +119,9 @@ claim 'the best of all' runs best $llama
 claim 'a recipe of many clusters' fails_with 64 '--write, --sensitivity and --rank-by are of one plan' plan llama3-8b --topology h100-8 --world 16 --want-mfu 0.5 --write x.yaml
 claim 'nor their rank by FLOPs' fails_with 64 '--write, --sensitivity and --rank-by are of one plan' plan llama3-8b --topology h100-8 --world 16 --want-mfu 0.5 --rank-by flops
 claim 'nor their sensitivity' fails_with 64 '--write, --sensitivity and --rank-by are of one plan' plan llama3-8b --topology h100-8 --world 16 --objective cost --sensitivity
+claim 'heads of 41 channels, which rotary positions do not divide in two' fails_with 78 'the runtime has no model with rotary positions in heads of an odd size' \
+    plan --layers 4 --hidden 328 --heads 8 --vocab 512 --seq 16 --gated --topology h100-8 --world 8 --batch 8 --write odd.yaml
+claim 'nor is such a recipe written' test ! -e odd.yaml
 claim 'a model that the runtime does not have' fails_with 78 'the runtime has no model with latent attention' plan deepseek-v3 --topology h100-8 --world 2048 --write deepseek.yaml
 
 # --- bad input

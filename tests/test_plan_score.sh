@@ -58,6 +58,8 @@ PY
 claim 'a line per family is mean, median, worst error and coverage of its rows, the last one of all' python3 summary.py "$rows"
 claim 'what is not predicted has a reason' grep -q "^not predicted: llama3-0008,job_interruptions_54_days: 'job_interruptions_54_days' is not predicted" score.txt
 claim 'each row is predicted or refused' test "$(grep -cE '^[a-z0-9-]+-[0-9]{4},|^not predicted: ' score.txt)" = "$(($(wc -l <"$rows") - 1))"
+sed -n '1p; s/^\(zb-bubble-0002,.*,1.5B\),22,/\1,2,/p' "$rows" >few.csv
+claim 'two layers on eight stages: a reason' has_line 'not predicted: zb-bubble-0002,bubble_rate: 2 layers are too few for pp 8' plan --score few.csv
 claim 'the same twice, to the byte' cmp score.txt <(plan --score "$rows")
 
 # The measured value changes no prediction; nor do other rows, but for stage times that a bubble follows from.

@@ -21,6 +21,7 @@ static ls_status runnable(const ls_llm *m, const char **name)
     else if (m->head_dim && m->head_dim * m->heads != m->hidden) what =
         "heads whose sizes are not the hidden size in sum";
     else if (m->experts && (m->shared || m->dense_layers || !m->gated)) what = "dense layers or experts of this kind";
+    else if (m->gated && m->hidden / m->heads % 2 != 0) what = "rotary positions in heads of an odd size";
     else if (!m->experts && m->gated == m->biases) what = "such a block, neither GPT-2's nor Llama's";
     if (what)
         return ls_fail(LS_UNSUPPORTED, "%s: the runtime has no model with %s, so there is no recipe: leave out "

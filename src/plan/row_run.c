@@ -64,8 +64,11 @@ ls_status ls_row_run(const ls_row *r, ls_run *o)
     const bool ends = ls_row_notes(r, "first and last stage hold one layer fewer");
     const bool zb = strncmp(r->family, "zb", 2) == 0;
     o->embedding_layers = ends || zb || ls_row_notes(r, "embeddings counted as a layer") ? 2 : 0;
-    if (o->form == LS_PIPE_INTERLEAVED && o->v == 1)
+    if (o->form == LS_PIPE_INTERLEAVED && o->v == 1) {
         o->v = zb ? (o->m.layers + 2) / o->p : 2;
+        if (o->v < 1) return ls_fail(LS_UNSUPPORTED, "%lld layers are too few for pp %lld", (long long)o->m.layers,
+                                     (long long)o->p);
+    }
     /* Stages of equal blocks, of which the first and the last have one layer fewer: for example 126 in 16. */
     const int64_t blocks = o->p * o->v;
     if (o->p > 1 && o->m.layers % blocks != 0 && (o->m.layers + 2) % blocks == 0) o->embedding_layers = 2;
