@@ -122,6 +122,9 @@ claim 'nor their sensitivity' fails_with 64 '--write, --sensitivity and --rank-b
 claim 'heads of 41 channels, which rotary positions do not divide in two' fails_with 78 'the runtime has no model with rotary positions in heads of an odd size' \
     plan --layers 4 --hidden 328 --heads 8 --vocab 512 --seq 16 --gated --topology h100-8 --world 8 --batch 8 --write odd.yaml
 claim 'nor is such a recipe written' test ! -e odd.yaml
+claim 'ZeRO 3 of backwards in halves' fails_with 78 'ZeRO 3 reduces gradients in each backward, and those of schedule zb-h1 are in two halves' \
+    plan $llama $tiny --tp 1 --pp 2 --cp 1 --schedules zb-h1 --zero 3 --write halves.yaml
+claim 'of whole ones it runs' runs whole $llama --tp 1 --pp 2 --cp 1 --schedules 1f1b --zero 3
 claim 'a model that the runtime does not have' fails_with 78 'the runtime has no model with latent attention' plan deepseek-v3 --topology h100-8 --world 2048 --write deepseek.yaml
 
 # --- bad input

@@ -50,6 +50,11 @@ ls_status ls_layout_recipe(const ls_layout_query *q, const ls_layout *l, const c
         return ls_fail(LS_UNSUPPORTED, "the runtime has no schedule %s: plan with --schedules "
             "gpipe,1f1b,interleaved,zb-h1,zb-h2,zb-v",
                        ls_pipe_form_name(l->form));
+    const bool halves = l->form == LS_PIPE_ZB_H1 || l->form == LS_PIPE_ZB_H2 || l->form == LS_PIPE_ZB_V;
+    if (l->p > 1 && halves && l->zero >= 2)
+        return ls_fail(LS_UNSUPPORTED, "ZeRO %d reduces gradients in each backward, and those of schedule %s are in "
+                       "two halves, so the runtime does not have both: plan with --zero 1, or with "
+                       "--schedules gpipe,1f1b,interleaved", l->zero, ls_pipe_form_name(l->form));
     const bool uneven = l->p > 1 && l->fewer;
     if (uneven && l->p * l->v > 32)
         return ls_fail(LS_UNSUPPORTED, "pipeline.split has at most 32 pieces, and the plan has %lld",
