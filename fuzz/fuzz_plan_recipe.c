@@ -25,8 +25,8 @@ static const ls_topo cluster = {
 /* Sizes that a model has: those at the limits of readers are other targets'. */
 static bool is_usual(const ls_llm *m)
 {
-    const int64_t size[] = { m->layers, m->heads, m->vocab, m->seq, m->hidden, m->ffn, m->experts };
-    static const int64_t most[] = { 64, 64, 1 << 18, 1 << 13, 1 << 13, 1 << 15, 64 };
+    const int64_t size[] = { m->layers, m->heads, m->vocab, m->seq, m->hidden, m->ffn, m->experts, m->topk };
+    static const int64_t most[] = { 64, 64, 1 << 18, 1 << 13, 1 << 13, 1 << 15, 64, 32 };
     for (size_t i = 0; i < sizeof most / sizeof *most; i++)
         if (size[i] > most[i]) return false;
     return m->heads > 0 && m->hidden / m->heads <= 128;
