@@ -113,19 +113,24 @@ static double step_of_many_operations(void)
     return sum;
 }
 
+static double step_by_clock(uint64_t (*thread_cpu_ns)(void))
+{
+    static ls_env env;
+    real_env = ls_context_get()->env;
+    env = *real_env;
+    env.thread_cpu_ns = thread_cpu_ns;
+    ls_context_get()->env = &env;
+    const double step = step_of_many_operations();
+    ls_context_get()->env = real_env;
+    return step;
+}
+
 /* The clock of the thread is read around each operation, and nowhere else. Whatever that costs the operations, a step
  * takes what it takes unlistened to. */
 static void clocks_do_not_lengthen_what_they_time(void **state)
 {
     (void)state;
-    static ls_env slow;
-    const double usual = step_of_many_operations();
-    real_env = ls_context_get()->env;
-    slow = *real_env;
-    slow.thread_cpu_ns = slow_thread_cpu_ns;
-    ls_context_get()->env = &slow;
-    const double slowed = step_of_many_operations();
-    ls_context_get()->env = real_env;
+    const double usual = step_of_many_operations(), slowed = step_by_clock(slow_thread_cpu_ns);
     if (slowed > 2 * usual) fail_msg("a step of %.3f ms takes %.3f ms by clocks that take long", 1e3 * usual, 1e3 * slowed);
 }
 
@@ -148,15 +153,9 @@ static uint64_t disturbed_thread_cpu_ns(void)
 static void steps_that_others_disturb_do_not_count(void **state)
 {
     (void)state;
-    static ls_env env;
     const double usual = step_of_many_operations();
-    real_env = ls_context_get()->env;
-    env = *real_env;
-    env.thread_cpu_ns = disturbed_thread_cpu_ns;
     long_ns = (uint64_t)(0.5e9 * usual);
-    ls_context_get()->env = &env;
-    const double with_others = step_of_many_operations();
-    ls_context_get()->env = real_env;
+    const double with_others = step_by_clock(disturbed_thread_cpu_ns);
     assert_true(atomic_load(&lengthened) > 0);
     if (with_others > 2 * usual) fail_msg("a step of %.3f ms takes %.3f ms", 1e3 * usual, 1e3 * with_others);
 }

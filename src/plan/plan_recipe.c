@@ -1,6 +1,7 @@
 /* plan_recipe.c -- keys of a recipe from a model and its layout. */
 #include "plan/plan_recipe.h"
 
+#include "lockstep/pipe.h"
 #include "plan/plan_report.h"
 
 unsigned ls_recipe_schedules(void)
@@ -43,6 +44,7 @@ static void split(const ls_llm *m, const ls_layout *l, ls_text *t)
 ls_status ls_layout_recipe(const ls_layout_query *q, const ls_layout *l, const char *cluster, ls_text *t)
 {
     const ls_llm *m = &q->model;
+    const ls_pipe_config pipe = { .schedule = ls_pipe_form_name(l->form) };
     const char *name = NULL;
     char plan[200];
     LS_TRY(runnable(m, &name));
@@ -50,8 +52,7 @@ ls_status ls_layout_recipe(const ls_layout_query *q, const ls_layout *l, const c
         return ls_fail(LS_UNSUPPORTED, "the runtime has no schedule %s: plan with --schedules "
             "gpipe,1f1b,interleaved,zb-h1,zb-h2,zb-v",
                        ls_pipe_form_name(l->form));
-    const bool halves = l->form == LS_PIPE_ZB_H1 || l->form == LS_PIPE_ZB_H2 || l->form == LS_PIPE_ZB_V;
-    if (l->p > 1 && halves && l->zero >= 2)
+    if (l->p > 1 && ls_pipe_splits(&pipe) && l->zero >= 2)
         return ls_fail(LS_UNSUPPORTED, "ZeRO %d reduces gradients in each backward, and those of schedule %s are in "
                        "two halves, so the runtime does not have both: plan with --zero 1, or with "
                        "--schedules gpipe,1f1b,interleaved", l->zero, ls_pipe_form_name(l->form));
