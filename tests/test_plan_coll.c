@@ -11,6 +11,7 @@
 #include "plan/coll_cost.h"
 #include "plan/predict.h"
 #include "plan/row_run.h"
+#include "plan/row_run.h"
 
 static bool near(double a, double b) { return fabs(a - b) <= 1e-9 * fabs(b); }
 
@@ -93,6 +94,30 @@ static void nccl_stays_with_a_protocol(void **state)
     }
 }
 
+static void links_of_a_node(void **state)
+{
+    (void)state;
+    static const struct { const char *gpu; int devices, n; ls_coll coll; bool nvls; int class; double rings; } all[] = {
+        { "V100", 8, 2, LS_ALL_REDUCE, true, LS_COLL_V100, 1.0 / 6 }, { "V100", 8, 8, LS_ALL_REDUCE, true, LS_COLL_V100, 1 },
+        { "V100", 0, 4, LS_ALL_REDUCE, true, LS_COLL_V100, 4.0 / 6 }, { "V100", 16, 2, LS_ALL_REDUCE, true, LS_COLL_V100, 1 },
+        { "A100", 8, 4, LS_ALL_REDUCE, true, LS_COLL_A100, 1 },
+        { "H100", 8, 8, LS_ALL_REDUCE, true, LS_COLL_H100, 1 }, { "H100", 8, 5, LS_ALL_REDUCE, true, LS_COLL_H100, .86 },
+        { "H100", 8, 8, LS_ALL_REDUCE, false, LS_COLL_H100_RING, 1 }, { "H200", 8, 5, LS_ALL_GATHER, true, LS_COLL_H100_RING, 1 },
+        { "B200", 8, 8, LS_ALL_REDUCE, true, LS_COLL_B200, 1 }, { "GB200", 72, 6, LS_ALL_REDUCE, true, LS_COLL_B200, .93 },
+        { "GB300", 72, 4, LS_ALL_REDUCE, true, LS_COLL_B200, .81 }, { "B300", 8, 8, LS_REDUCE_SCATTER, true, LS_COLL_B200, .81 },
+    };
+    ls_coll_run r;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        assert_true(ls_coll_in_node(all[i].gpu, all[i].devices, all[i].coll, all[i].n, all[i].nvls, &r));
+        if (r.class != all[i].class || !near(r.rings, all[i].rings) || !near(r.factor, ls_coll_bus_factor(all[i].coll, all[i].n)))
+            fail_msg("%zu: class %d, rings %g", i, r.class, r.rings);
+        assert_true(near(r.n, all[i].n) && !r.no_ll128);
+    }
+    assert_true(ls_coll_in_node("V100", 8, LS_ALL_REDUCE, 5, true, &r) && r.no_ll128);
+    assert_true(ls_coll_in_node("V100", 16, LS_ALL_REDUCE, 5, true, &r) && !r.no_ll128);
+    assert_false(ls_coll_in_node("MI300", 8, LS_ALL_REDUCE, 8, true, &r));
+}
+
 /* Gradients of experts are reduced among ranks that have the same ones: none where ep is all of dp. Where a node is a
  * rack of 72, 72 adapters leave it in place of 8. */
 static void gradients_take_their_links(void **state)
@@ -164,6 +189,7 @@ int main(void)
         cmocka_unit_test(ranks_read_and_write_their_own_part),
         cmocka_unit_test(collectives_take_longer_for_more_bytes),
         cmocka_unit_test(nccl_stays_with_a_protocol),
+        cmocka_unit_test(links_of_a_node),
         cmocka_unit_test(gradients_take_their_links),
         cmocka_unit_test(gathers_move_the_bits_of_products),
     };

@@ -5,7 +5,6 @@
  * keep a protocol longer than the fastest one would be. The model's constants decide here, too; the fitted constants
  * only say how long the chosen protocol takes. */
 #include <math.h>
-#include <string.h>
 
 #include "plan/coll_cost.h"
 
@@ -19,40 +18,34 @@ static double cube_rings(int64_t n)
     return n >= 2 && n <= 8 ? rings[n - 2] / 6 : 1;
 }
 
-ls_status ls_row_coll(const ls_row *r, ls_coll_run *o)
+bool ls_coll_in_node(const char *gpu, int64_t devices, ls_coll coll, int64_t n, bool nvls, ls_coll_run *o)
 {
-    static const struct { const char *metric; ls_coll coll; } all[] = {
-        { "allreduce_busbw", LS_ALL_REDUCE }, { "allreduce_time_us", LS_ALL_REDUCE },
-        { "allgather_busbw", LS_ALL_GATHER }, { "reducescatter_busbw", LS_REDUCE_SCATTER },
-    };
-    const double bytes = ls_row_noted(r, "message ", 0);
-    size_t i = 0;
-    while (i < 4 && strcmp(r->metric, all[i].metric) != 0) i++;
-    if (i == 4) return ls_fail(LS_UNSUPPORTED, "'%s' is not predicted", r->metric);
-    if (bytes <= 0) return ls_fail(LS_UNSUPPORTED, "the note states no 'message N bytes'");
-    if (r->n < 2) return ls_fail(LS_UNSUPPORTED, "n_gpus is %lld; expected 2 or more", (long long)r->n);
-    const char first = r->gpu[0] == 'G' ? 'B' : r->gpu[0];
-    const bool nvls = all[i].coll == LS_ALL_REDUCE && !ls_row_notes(r, "NVLS off");
-    *o = (ls_coll_run){ .n = (double)r->n, .bytes = bytes, .factor = ls_coll_bus_factor(all[i].coll, r->n), .rings =
-        1 };
-    const bool across = r->per_node && r->n > r->per_node;
-    switch (first) {
-    case 'V': o->class = 0, o->rings = cube_rings(r->n), o->no_ll128 = r->n == 5; break;
-    case 'A': o->class = 1; break;
+    const double ranks = (double)n;
+    const bool cube = devices <= 8; /* 16 V100 of a DGX-2 have a switch */
+    *o = (ls_coll_run){ .n = ranks, .factor = ls_coll_bus_factor(coll, n), .rings = 1 };
     /* NVLink's switch reduces in flight (NVLS): NCCL takes it for all_reduce where many ranks share it. */
-    case 'H': o->class = nvls ? 2 : 3, o->rings = nvls ? fmin(1, .86 + .14 * (double)(r->n - 5) / 2) : 1; break;
-    case 'B': o->class = across ? 5 : 4, o->rings = across ? 1 : !nvls || r->n < 6 ? .81 : .93 +
-        .07 * fmin(1, (double)(r->n - 6) / 2); break;
-    default: return ls_fail(LS_UNSUPPORTED, "no collectives were measured on device '%s'", r->gpu);
+    nvls = nvls && coll == LS_ALL_REDUCE;
+    switch (*gpu) {
+    case 'V': o->class = LS_COLL_V100, o->rings = cube ? cube_rings(n) : 1, o->no_ll128 = cube && n == 5; return true;
+    case 'A': o->class = LS_COLL_A100; return true;
+    case 'H':
+        o->class = nvls ? LS_COLL_H100 : LS_COLL_H100_RING;
+        if (nvls) o->rings = fmin(1, .86 + .14 * (ranks - 5) / 2);
+        return true;
+    case 'G':
+    case 'B':
+        o->class = LS_COLL_B200;
+        o->rings = !nvls || n < 6 ? .81 : .93 + .07 * fmin(1, (ranks - 6) / 2);
+        return true;
+    default: return false;
     }
-    return LS_OK;
 }
 
 /* What NCCL's model believes of rings of NVLink (2.9 to 2.17): microseconds per call and per step, GB/s of all rings,
  * and the most that LL reaches. Classes that are not listed reduce in switches or cross a network. */
 static const double call_us[3] = { 3.6, 10, 8.4 }, step_us[3] = { .47, 1.9, 3.4 };
 static const struct { double line, ll_most; } believed[LS_COLL_CLASSES] = {
-    [0 /* V100 */] = { 120, 39 }, [1 /* A100 */] = { 240, 87.7 },
+    [LS_COLL_V100] = { 120, 39 }, [LS_COLL_A100] = { 240, 87.7 },
 };
 
 /* The model's versions differ in digits: within a percent of a tie either protocol is likely. */
@@ -85,14 +78,4 @@ double ls_coll_cost(const ls_coll_run *r, const double *k)
     }
     /* Elsewhere the least; near a tie NCCL does not always pick it. */
     return 1e-6 * pow(pow(ll, -12) + pow(ll128, -12) + pow(simple, -12), -1.0 / 12);
-}
-
-double ls_coll_value(const ls_row *r, const ls_coll_run *run, double seconds)
-{
-    return strcmp(r->metric, "allreduce_time_us") == 0 ? 1e6 * seconds : 1e-9 * run->bytes * run->factor / seconds;
-}
-
-double ls_coll_measured(const ls_row *r, const ls_coll_run *run)
-{
-    return strcmp(r->metric, "allreduce_time_us") == 0 ? 1e-6 * r->value : 1e-9 * run->bytes * run->factor / r->value;
 }

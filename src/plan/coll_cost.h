@@ -2,7 +2,7 @@
  * */
 #ifndef LS_PLAN_COLL_COST_H
 #define LS_PLAN_COLL_COST_H
-#include "plan/row.h"
+#include "lockstep/plan.h"
 
 /* name, prior, standard deviation of its logarithm, meaning */
 #define LS_COLL_CONSTANTS(X)                                                                                \
@@ -26,8 +26,9 @@ typedef enum ls_coll_constant {
 } ls_coll_constant;
 
 /* Devices, and whether messages leave an NVLink domain, that share constants. */
-enum { LS_COLL_CLASSES = 6 };
+enum { LS_COLL_V100, LS_COLL_A100, LS_COLL_H100, LS_COLL_H100_RING, LS_COLL_B200, LS_COLL_B200_NET, LS_COLL_CLASSES };
 extern const char *const ls_coll_classes[LS_COLL_CLASSES];
+extern const double ls_coll_constants[LS_COLL_CLASSES][LS_C_COUNT]; /* constants.c, which `make fit` writes */
 
 typedef struct ls_coll_run {
     int class;
@@ -36,14 +37,12 @@ typedef struct ls_coll_run {
     bool no_ll128;           /* messages leave NVLink, and the protocol needs it */
 } ls_coll_run;
 
-/* LS_UNSUPPORTED: the row is no measurement of a collective, or does not state the message. */
-ls_status ls_row_coll(const ls_row *r, ls_coll_run *out);
+/* Of n ranks inside one node of so many devices, all but the bytes. `nvls`: NCCL may reduce in NVLink's switch. False: the
+ * device is none of the classes'. */
+bool ls_coll_in_node(const char *gpu, int64_t devices, ls_coll coll, int64_t n, bool nvls, ls_coll_run *out);
 /* Which protocol NCCL takes on rings of NVLink, LL, LL128 or Simple, by its own model: parts that sum to 1. Only of
  * classes v100 and a100. */
 void ls_coll_choice(const ls_coll_run *r, double part[3]);
 double ls_coll_cost(const ls_coll_run *r, const double *k); /* seconds */
-/* What the row measures where the collective takes so many seconds, and the reverse. */
-double ls_coll_value(const ls_row *r, const ls_coll_run *run, double seconds);
-double ls_coll_measured(const ls_row *r, const ls_coll_run *run);
 
 #endif

@@ -22,7 +22,6 @@ int ls_stack_of_device(const ls_device_sheet *d, bool experts);
 
 /* constants.c, which `make fit` writes. */
 extern const double ls_constants[LS_STACKS][LS_K_COUNT];
-extern const double ls_coll_constants[LS_COLL_CLASSES][LS_C_COUNT];
 /* The median part of the devices' peak that measured steps with 16-bit products have, by stack, attention as if not
  * causal; 0: there were none. */
 extern const double ls_null_mfu[LS_STACKS];

@@ -1,5 +1,5 @@
-/* row_run.c -- a row's configuration as a run: what it does not state has the value that its software has by default.
- * */
+/* row_run.c -- a row's configuration as a run, or a collective: what it does not state has the value that its software has
+ * by default. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -119,4 +119,33 @@ ls_status ls_row_run(const ls_row *r, ls_run *o)
     o->sequence_parallel = strstr(r->recompute, "+sp") || megascale || ls_row_notes(r, "equence parallel") ||
                            (o->flash && o->t > 1);
     return LS_OK;
+}
+
+ls_status ls_row_coll(const ls_row *r, ls_coll_run *o)
+{
+    static const struct { const char *metric; ls_coll coll; } all[] = {
+        { "allreduce_busbw", LS_ALL_REDUCE }, { "allreduce_time_us", LS_ALL_REDUCE },
+        { "allgather_busbw", LS_ALL_GATHER }, { "reducescatter_busbw", LS_REDUCE_SCATTER },
+    };
+    const double bytes = ls_row_noted(r, "message ", 0);
+    size_t i = 0;
+    while (i < 4 && strcmp(r->metric, all[i].metric) != 0) i++;
+    if (i == 4) return ls_fail(LS_UNSUPPORTED, "'%s' is not predicted", r->metric);
+    if (bytes <= 0) return ls_fail(LS_UNSUPPORTED, "the note states no 'message N bytes'");
+    if (r->n < 2) return ls_fail(LS_UNSUPPORTED, "n_gpus is %lld; expected 2 or more", (long long)r->n);
+    if (!ls_coll_in_node(r->gpu, r->per_node, all[i].coll, r->n, !ls_row_notes(r, "NVLS off"), o))
+        return ls_fail(LS_UNSUPPORTED, "no collectives were measured on device '%s'", r->gpu);
+    if (o->class == LS_COLL_B200 && r->per_node && r->n > r->per_node) o->class = LS_COLL_B200_NET, o->rings = 1;
+    o->bytes = bytes;
+    return LS_OK;
+}
+
+double ls_coll_value(const ls_row *r, const ls_coll_run *run, double seconds)
+{
+    return strcmp(r->metric, "allreduce_time_us") == 0 ? 1e6 * seconds : 1e-9 * run->bytes * run->factor / seconds;
+}
+
+double ls_coll_measured(const ls_row *r, const ls_coll_run *run)
+{
+    return strcmp(r->metric, "allreduce_time_us") == 0 ? 1e-6 * r->value : 1e-9 * run->bytes * run->factor / r->value;
 }
