@@ -11,7 +11,6 @@
 #include "plan/coll_cost.h"
 #include "plan/predict.h"
 #include "plan/row_run.h"
-#include "plan/row_run.h"
 
 static bool near(double a, double b) { return fabs(a - b) <= 1e-9 * fabs(b); }
 
@@ -98,24 +97,66 @@ static void links_of_a_node(void **state)
 {
     (void)state;
     static const struct { const char *gpu; int devices, n; ls_coll coll; bool nvls; int class; double rings; } all[] = {
-        { "V100", 8, 2, LS_ALL_REDUCE, true, LS_COLL_V100, 1.0 / 6 }, { "V100", 8, 8, LS_ALL_REDUCE, true, LS_COLL_V100, 1 },
-        { "V100", 0, 4, LS_ALL_REDUCE, true, LS_COLL_V100, 4.0 / 6 }, { "V100", 16, 2, LS_ALL_REDUCE, true, LS_COLL_V100, 1 },
+        { "V100", 8, 2, LS_ALL_REDUCE, true, LS_COLL_V100, 1.0 / 6 },
+        { "V100", 8, 8, LS_ALL_REDUCE, true, LS_COLL_V100, 1 },
+        { "V100", 0, 4, LS_ALL_REDUCE, true, LS_COLL_V100, 4.0 / 6 },
+        { "V100", 16, 2, LS_ALL_REDUCE, true, LS_COLL_V100, 1 },
         { "A100", 8, 4, LS_ALL_REDUCE, true, LS_COLL_A100, 1 },
-        { "H100", 8, 8, LS_ALL_REDUCE, true, LS_COLL_H100, 1 }, { "H100", 8, 5, LS_ALL_REDUCE, true, LS_COLL_H100, .86 },
-        { "H100", 8, 8, LS_ALL_REDUCE, false, LS_COLL_H100_RING, 1 }, { "H200", 8, 5, LS_ALL_GATHER, true, LS_COLL_H100_RING, 1 },
-        { "B200", 8, 8, LS_ALL_REDUCE, true, LS_COLL_B200, 1 }, { "GB200", 72, 6, LS_ALL_REDUCE, true, LS_COLL_B200, .93 },
-        { "GB300", 72, 4, LS_ALL_REDUCE, true, LS_COLL_B200, .81 }, { "B300", 8, 8, LS_REDUCE_SCATTER, true, LS_COLL_B200, .81 },
+        { "H100", 8, 8, LS_ALL_REDUCE, true, LS_COLL_H100, 1 },
+        { "H100", 8, 5, LS_ALL_REDUCE, true, LS_COLL_H100, .86 },
+        { "H100", 8, 8, LS_ALL_REDUCE, false, LS_COLL_H100_RING, 1 },
+        { "H200", 8, 5, LS_ALL_GATHER, true, LS_COLL_H100_RING, 1 },
+        { "B200", 8, 8, LS_ALL_REDUCE, true, LS_COLL_B200, 1 },
+        { "GB200", 72, 6, LS_ALL_REDUCE, true, LS_COLL_B200, .93 },
+        { "GB300", 72, 4, LS_ALL_REDUCE, true, LS_COLL_B200, .81 },
+        { "B300", 8, 8, LS_REDUCE_SCATTER, true, LS_COLL_B200, .81 },
     };
     ls_coll_run r;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         assert_true(ls_coll_in_node(all[i].gpu, all[i].devices, all[i].coll, all[i].n, all[i].nvls, &r));
-        if (r.class != all[i].class || !near(r.rings, all[i].rings) || !near(r.factor, ls_coll_bus_factor(all[i].coll, all[i].n)))
+        if (r.class != all[i].class || !near(r.rings, all[i].rings) ||
+            !near(r.factor, ls_coll_bus_factor(all[i].coll, all[i].n)))
             fail_msg("%zu: class %d, rings %g", i, r.class, r.rings);
         assert_true(near(r.n, all[i].n) && !r.no_ll128);
     }
     assert_true(ls_coll_in_node("V100", 8, LS_ALL_REDUCE, 5, true, &r) && r.no_ll128);
     assert_true(ls_coll_in_node("V100", 16, LS_ALL_REDUCE, 5, true, &r) && !r.no_ll128);
     assert_false(ls_coll_in_node("MI300", 8, LS_ALL_REDUCE, 8, true, &r));
+}
+
+/* Two all_reduces of a layer's forward: inside a node as long as NCCL alone takes, over a constant; over nodes a ring.
+ * Each takes some time besides, and longer for each doubling of the ranks. */
+static void collectives_of_tp_take_the_time_of_nccl(void **state)
+{
+    (void)state;
+    static const char *const gpus[] = { "V100", "A100", "H100", "B200" };
+    double coll[LS_COLL_CLASSES][LS_C_COUNT], k[LS_K_COUNT];
+    memcpy(coll, ls_coll_constants, sizeof coll);
+    for (int c = 0; c < LS_COLL_CLASSES; c++) coll[c][LS_C_BUS] *= 3, coll[c][LS_C_SIMPLE] *= 5;
+    for (int i = 0; i < LS_K_COUNT; i++) k[i] = ls_constants[0][i];
+    k[LS_K_TP_RATE] = .75, k[LS_K_TP_LATENCY] = 30, k[LS_K_SKEW] = 7;
+    k[LS_K_NODE_RATE] = 100, k[LS_K_NET_LATENCY] = 11;
+    for (int i = 0; i < 48; i++) {
+        const int log = 1 + i / 4 % 4, micro = i / 16 + 1;
+        const bool own = i % 3 == 0;
+        ls_run r = { .device = ls_device_sheet_find(gpus[i % 4]), .per_node = 8, .p = 1, .v = 1, .c = 1, .d = 1,
+                     .e = 1, .micro = micro, .batch = micro, .bits = 16, .flash = true };
+        ls_layer_cost l;
+        ls_coll_run c;
+        r.n = r.t = 1 << log;
+        if (own) r.coll = (const double (*)[LS_C_COUNT])coll;
+        assert_int_equal(ls_llm_preset("llama2-7b", &r.m), LS_OK);
+        ls_layer_cost_of(&r, k, &l);
+        const double bytes = 2. * (double)(r.m.seq * micro * r.m.hidden), besides = 30e-6 + log * 7e-6;
+        ls_coll_in_node(gpus[i % 4], 8, LS_ALL_REDUCE, r.t, true, &c);
+        c.bytes = bytes;
+        double one = ls_coll_cost(&c, own ? coll[c.class] : ls_coll_constants[c.class]) / .75;
+        if (r.t == 16) one = 2 * (15 * 11e-6 + 15. / 16 * bytes / 100e9);
+        if (!near(l.tensor, 2 * (one + besides))) fail_msg("%d: %g s, expected %g", i, l.tensor, 2 * (one + besides));
+        r.sequence_parallel = true; /* a reduce_scatter and an all_gather */
+        ls_layer_cost_of(&r, k, &l);
+        assert_true(near(l.tensor, 2 * (one + besides)));
+    }
 }
 
 /* Gradients of experts are reduced among ranks that have the same ones: none where ep is all of dp. Where a node is a
@@ -143,6 +184,11 @@ static void gradients_take_their_links(void **state)
         if (fabs(c.data - want) > 1e-9 * want) fail_msg("ep %d: %.12g s, expected %.12g", (int)e[i], c.data, want);
     }
     ls_step_cost eight, rack;
+    k[LS_K_TP_RATE] = .5, k[LS_K_TP_LATENCY] = 80; /* inside a node: 150 GB/s times that, an eighth per hop */
+    r.n = r.d = r.batch = 8, r.e = 1;
+    ls_step_cost_of(&r, k, &eight);
+    assert_true(near(eight.data, 2 * 2 * 7 / 8. * (rest + experts) / 75e9 + 2 * 2 * 7 * 10e-6));
+    k[LS_K_TP_RATE] = 1e6;
     r.n = r.d = r.batch = 576, r.e = 8;
     ls_step_cost_of(&r, k, &eight);
     r.per_node = 72;
@@ -162,7 +208,10 @@ static void gathers_move_the_bits_of_products(void **state)
     ls_layer_cost all, narrow;
     assert_int_equal(ls_llm_preset("llama3-8b", &r.m), LS_OK);
     memcpy(k, ls_constants[0], sizeof k);
-    k[LS_K_TP_LATENCY] = 0;
+    k[LS_K_TP_LATENCY] = k[LS_K_SKEW] = 0;
+    double coll[LS_COLL_CLASSES][LS_C_COUNT] = { { 0 } }; /* no latency */
+    for (int c = 0; c < LS_COLL_CLASSES; c++) coll[c][LS_C_BUS] = 100, coll[c][LS_C_LOCAL] = 100;
+    r.coll = (const double (*)[LS_C_COUNT])coll;
     ls_layer_cost_of(&r, k, &all);
     r.gathers_narrow = true;
     ls_layer_cost_of(&r, k, &narrow);
@@ -190,6 +239,7 @@ int main(void)
         cmocka_unit_test(collectives_take_longer_for_more_bytes),
         cmocka_unit_test(nccl_stays_with_a_protocol),
         cmocka_unit_test(links_of_a_node),
+        cmocka_unit_test(collectives_of_tp_take_the_time_of_nccl),
         cmocka_unit_test(gradients_take_their_links),
         cmocka_unit_test(gathers_move_the_bits_of_products),
     };

@@ -59,9 +59,10 @@ static void more_of_a_resource_is_never_slower(void **state)
 {
     (void)state;
     static const int rate[] = { LS_K_TP_RATE, LS_K_NODE_RATE, LS_K_HOP_RATE, LS_K_EXCHANGE, LS_K_GEMM, LS_K_ATTENTION };
-    static const int price[] = { LS_K_MICRO, LS_K_STEP, LS_K_TP_LATENCY, LS_K_LAUNCH, LS_K_UPDATE, LS_K_ELEMENTWISE };
+    static const int price[] = { LS_K_MICRO, LS_K_STEP, LS_K_TP_LATENCY, LS_K_LAUNCH, LS_K_UPDATE, LS_K_ELEMENTWISE,
+                                 LS_K_SKEW };
     for (int i = 0; i < 144; i++)
-        for (int j = 0; j < 12; j++) {
+        for (int j = 0; j < 13; j++) {
             const ls_run r = layout(i);
             double k[LS_K_COUNT];
             ls_step_cost before, after;
@@ -139,21 +140,6 @@ static void kernels_of_unfused_attention_leave_gaps(void **state)
     r.flash = false;
     ls_step_cost_of(&r, k, &c); /* 4 micro-batches, forward and one and a half times that backward */
     assert_true(near(c.total, 4 * 2.5 * 100e-6 * (double)r.m.layers));
-}
-
-static void latency_of_tensor_parallelism_is_logarithmic(void **state)
-{
-    (void)state;
-    ls_device_sheet ideal;
-    double k[LS_K_COUNT];
-    ls_step_cost c;
-    ls_run r = free_of_charge(&ideal, k);
-    k[LS_K_TP_LATENCY] = 10;
-    for (int log = 1; log <= 3; log++) {
-        r.n = r.t = 1 << log;
-        ls_step_cost_of(&r, k, &c); /* two all_reduces forward and two backward */
-        assert_true(near(c.tensor, 4 * 4 * 10e-6 * log * (double)r.m.layers));
-    }
 }
 
 /* A layer takes as long as its launches where those are slower; tp adds two collectives forward, and two backward. */
@@ -816,7 +802,6 @@ int main(void)
         cmocka_unit_test(a_bubble_is_never_negative),
         cmocka_unit_test(a_step_without_parallelism_is_its_products),
         cmocka_unit_test(kernels_of_unfused_attention_leave_gaps),
-        cmocka_unit_test(latency_of_tensor_parallelism_is_logarithmic),
         cmocka_unit_test(collectives_of_tensor_parallelism_are_launched),
         cmocka_unit_test(unaligned_vocabularies_are_slow),
         cmocka_unit_test(what_one_node_measured),

@@ -130,20 +130,42 @@ PYTHON
 claim 'division 0 is the committed one' cmp one.csv two.csv
 claim 'another division moves whole configurations' test "$(folds_of one.csv other.csv)" = 'True True True'
 claim 'and no constant that all rows give' cmp <(sed '/ls_intervals/,$d' one.c) <(sed '/ls_intervals/,$d' other.c)
-for bad in -1 x 1x 1001 ''; do claim "no division '$bad'" fails_with 64 "DIVISION is '$bad': expected a whole number from 0 to 1000" fit few.csv two.c two.csv "$bad"; done
+for bad in -1 x 1x 1001 ''; do claim "no division '$bad'" fails_with 64 "DIVISION is '$bad': expected a whole number from 0 to 1000, or models" fit few.csv two.c two.csv "$bad"; done
 claim 'one per row that the report counts' test "$(awk 'NR > 1 {n += $3} END {print n}' one.txt)" = "$(($(wc -l <one.csv) - 1))"
 
-# Parts of each step, by the constants of the other folds: they sum to the step that the points have.
+# Parts of each step by the constants of each fold: those that have not seen the step's own sum to what the points have.
 fit few.csv two.c two.csv 0 terms.csv >two.txt
 claim 'the parts of each step sum to it' python3 - one.csv terms.csv <<'PYTHON'
 import csv, sys
-points, terms = ({r["id"]: r for r in csv.DictReader(open(f))} for f in sys.argv[1:])
-steps = {i for i, p in points.items() if p["what"] == "step"}
-assert set(terms) == steps and len(steps) > 10, (len(terms), len(steps))
-for i, t in terms.items():
-    total = sum(float(v) for k, v in t.items() if k not in ("id", "fold"))
-    assert abs(total / float(points[i]["predicted"]) - 1) < 2e-4 and t["fold"] == points[i]["fold"], (i, total, points[i])
+points, terms = (list(csv.DictReader(open(f))) for f in sys.argv[1:])
+steps = {p["id"]: p for p in points if p["what"] == "step"}
+own = {t["id"]: t for t in terms if t["without"] == t["fold"]}
+assert set(own) == set(steps) and len(steps) > 10, (len(own), len(steps))
+for i, t in own.items():
+    total = sum(float(v) for k, v in t.items() if k not in ("id", "fold", "without"))
+    assert abs(total / float(steps[i]["predicted"]) - 1) < 2e-4 and t["fold"] == steps[i]["fold"], (i, total, steps[i])
+# All rows of a stack, by each of its sets.
+sets = {(t["id"], t["without"]) for t in terms}
+stack = {i: p["fold"] for i, p in steps.items() if i.startswith("vtrain-multi")}
+assert len(sets) == len(terms) and len(stack) > 2 and all((i, w) in sets for i in stack for w in stack.values()), terms
 PYTHON
+
+# Where whole models are held out, all rows of one have one fold, and those of another stack's models start from 0 again.
+fit few.csv models.c models.csv models models-terms.csv >models.txt
+claim 'models are folds' python3 - few.csv models.csv models-terms.csv one.csv <<'PYTHON'
+import csv, sys
+rows, points, terms, one = (list(csv.DictReader(open(f))) for f in sys.argv[1:])
+rows = {r["id"]: r for r in rows}
+folds = {}
+for p in points:
+    if p["what"] != "step": continue
+    r = rows[p["id"]]
+    folds.setdefault(p["family"], {}).setdefault((r["layers"], r["hidden"], r["heads"]), set()).add(int(p["fold"]))
+multi = folds["vtrain-multi"]
+assert all(len(f) == 1 for f in multi.values()) and set.union(*multi.values()) == set(range(len(multi))) and len(multi) > 2, multi
+assert {p["fold"] for p in points if p["what"] == "collective"} == {p["fold"] for p in one if p["what"] == "collective"}
+PYTHON
+claim 'and no constant that all rows give changes' cmp <(sed '/ls_intervals/,$d' one.c) <(sed '/ls_intervals/,$d' models.c)
 
 # A measurement changes the constants, and not what is predicted for rows of its own fold.
 python3 - few.csv <<'PYTHON'
@@ -162,6 +184,23 @@ fold=$(awk -F, '$3 == "vtrain-multi-0101" {print $5}' one.csv)
 claim 'a measurement changes the constants' differ one.c changed.c
 claim 'and the predictions of other folds' differ <(awk -F, -v f="$fold" '$5 != f {print $3, $7}' one.csv) <(awk -F, -v f="$fold" '$5 != f {print $3, $7}' changed-points.csv)
 claim 'no prediction of its own fold' cmp <(awk -F, -v f="$fold" '$5 == f {print $3, $7}' one.csv) <(awk -F, -v f="$fold" '$5 == f {print $3, $7}' changed-points.csv)
+
+# Steps have collectives: what NCCL takes alone on a device changes the constants of the device's steps, and of no other's.
+python3 - few.csv <<'PYTHON'
+import csv, sys
+rows = list(csv.DictReader(open(sys.argv[1])))
+for r in rows:
+    if r["id"].startswith("nccl") and r["gpu"].startswith("A100"):
+        r["measured_value"] = str(float(r["measured_value"]) * (3 if r["measured_metric"].endswith("us") else 1 / 3))
+with open("slow.csv", "w", newline="") as f:
+    w = csv.DictWriter(f, list(rows[0]))
+    w.writeheader()
+    w.writerows(rows)
+PYTHON
+fit slow.csv slow.c slow-points.csv >/dev/null
+of_family() { awk -F, -v f="$1" '$1 == f {print $3, $7}' "$2"; }
+claim 'slow collectives of A100 change its steps' differ <(of_family vtrain-multi one.csv) <(of_family vtrain-multi slow-points.csv)
+claim 'and no steps of H100' cmp <(of_family nemo-fp8 one.csv) <(of_family nemo-fp8 slow-points.csv)
 
 # The committed points and the committed intervals are of one fit: percentiles of measured over predicted by family, or Student's t
 # over its configurations where that is wider (95th percentiles as printed in tables); rows beyond the percentiles count as on them.

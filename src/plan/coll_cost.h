@@ -26,7 +26,10 @@ typedef enum ls_coll_constant {
 } ls_coll_constant;
 
 /* Devices, and whether messages leave an NVLink domain, that share constants. */
-enum { LS_COLL_V100, LS_COLL_A100, LS_COLL_H100, LS_COLL_H100_RING, LS_COLL_B200, LS_COLL_B200_NET, LS_COLL_CLASSES };
+enum {
+    LS_COLL_V100, LS_COLL_A100, LS_COLL_H100, LS_COLL_H100_RING, LS_COLL_B200, LS_COLL_B200_NET,
+    LS_COLL_CLASSES
+};
 extern const char *const ls_coll_classes[LS_COLL_CLASSES];
 extern const double ls_coll_constants[LS_COLL_CLASSES][LS_C_COUNT]; /* constants.c, which `make fit` writes */
 
@@ -37,8 +40,8 @@ typedef struct ls_coll_run {
     bool no_ll128;           /* messages leave NVLink, and the protocol needs it */
 } ls_coll_run;
 
-/* Of n ranks inside one node of so many devices, all but the bytes. `nvls`: NCCL may reduce in NVLink's switch. False: the
- * device is none of the classes'. */
+/* Of n ranks inside one node of so many devices, all but the bytes. `nvls`: NCCL may reduce in NVLink's switch. False:
+ * the device is none of the classes'. */
 bool ls_coll_in_node(const char *gpu, int64_t devices, ls_coll coll, int64_t n, bool nvls, ls_coll_run *out);
 /* Which protocol NCCL takes on rings of NVLink, LL, LL128 or Simple, by its own model: parts that sum to 1. Only of
  * classes v100 and a100. */

@@ -67,19 +67,28 @@ static ls_spans usual(const ls_run *r)
 
 static ls_spans spans(const ls_run *r) { return r->placed ? r->at : usual(r); }
 
-/* An all_reduce of tp's ranks. */
+/* An all_reduce of tp's ranks; where they divide the sequence, a reduce_scatter and an all_gather take as long. */
 static double tensor_sum(const ls_run *r, const double *k, const ls_spans *at, double bytes)
 {
     if (r->t <= 1) return 0;
-    const double t = (double)r->t, rate = 1e9 * k[LS_K_NODE_RATE] / 2 * at->tensor_net / at->tensor_rings;
-    if (!at->tensor_out) return 1e-6 * k[LS_K_TP_LATENCY] * log2(t) + 2 * (t - 1) / t * bytes / (1e9 * k[LS_K_TP_RATE]);
-    return 2 * ring(t, bytes, rate, 1e-6 * k[LS_K_NET_LATENCY]) + 1e-6 * k[LS_K_TP_LATENCY];
+    const double t = (double)r->t, besides = 1e-6 * (k[LS_K_TP_LATENCY] + k[LS_K_SKEW] * log2(t));
+    if (at->tensor_out) {
+        const double rate = 1e9 * k[LS_K_NODE_RATE] * at->tensor_net / at->tensor_rings;
+        return 2 * ring(t, bytes, rate, 1e-6 * k[LS_K_NET_LATENCY]) + besides;
+    }
+    ls_coll_run c;
+    ls_coll_in_node(r->device->name, r->per_node, LS_ALL_REDUCE, r->t, true, &c);
+    c.bytes = bytes;
+    return ls_coll_cost(&c, (r->coll ? r->coll : ls_coll_constants)[c.class]) / k[LS_K_TP_RATE] + besides;
 }
+
+/* Bytes per second of a ring of dp or cp inside a node, whose links others use, too. */
+static double ring_rate(const double *k) { return 150e9 * k[LS_K_TP_RATE]; }
 
 /* Bytes per second of the ring that keys and values go round. */
 static double context_rate(const double *k, const ls_spans *at)
 {
-    const double inside = 1e9 * k[LS_K_TP_RATE];
+    const double inside = ring_rate(k);
     const double outside = 1e9 * k[LS_K_NODE_RATE] * at->context_net / at->context_rings;
     return at->context_out && outside < inside ? outside : inside;
 }
@@ -199,7 +208,7 @@ static double launched(double gpu, double cpu) { return fmax(gpu, cpu); }
 /* Bytes per second of a ring of dp: rings of a node share its adapters. */
 static double data_rate(const double *k, const ls_spans *at, double *latency)
 {
-    const double inside = 1e9 * k[LS_K_TP_RATE];
+    const double inside = ring_rate(k);
     *latency = 1e-6 * k[LS_K_TP_LATENCY] / 8;
     if (!at->data_out) return inside;
     *latency = 1e-6 * k[LS_K_NET_LATENCY];

@@ -7,6 +7,7 @@
 #ifndef LS_PLAN_COST_H
 #define LS_PLAN_COST_H
 #include "lockstep/plan.h"
+#include "plan/coll_cost.h"
 
 typedef struct ls_device_sheet {
     const char *name;      /* as it begins in a row: "A100-80GB" */
@@ -35,8 +36,9 @@ const ls_device_sheet *ls_device_sheet_find(const char *gpu);
     X(BACKWARD, 1, .15, "backward products, relative to twice forward")                                      \
     X(MICRO, 1, 1., "milliseconds per micro-batch and direction on each stage")                              \
     X(STEP, 5, 3., "milliseconds per step")                                                                  \
-    X(TP_RATE, 150, .6, "GB/s of a collective inside a node, per rank")                                      \
-    X(TP_LATENCY, 20, .8, "microseconds of such a collective")                                               \
+    X(TP_RATE, 1, .6, "speed of collectives inside a node, relative to NCCL's alone")                        \
+    X(TP_LATENCY, 20, .8, "microseconds that a collective of tp takes besides")                              \
+    X(SKEW, 20, .8, "microseconds that it waits for ranks, each time that there are twice as many")          \
     X(HOP_RATE, 15, .8, "GB/s between stages")                                                               \
     X(HOP_LATENCY, 30, 1., "microseconds between stages")                                                    \
     X(NODE_RATE, 80, .6, "GB/s that leave a node")                                                           \
@@ -98,6 +100,7 @@ typedef struct ls_run {
     ls_recompute_kind kept;
     ls_pipe_form form;
     double embedding_layers;  /* stages have so many layers fewer, for the embedding and the loss */
+    const double (*coll)[LS_C_COUNT]; /* constants of collectives by class; NULL: ls_coll_constants */
     bool placed;              /* `at` is set; else ranks are in the order tp cp dp pp, the fastest first */
     ls_spans at;
 } ls_run;

@@ -69,10 +69,15 @@ static ls_status constants(const ls_layout_query *q, ls_problem *b)
             if (t->nlevels > 1) adapters = slowest(t, 1) / measured[i].adapters;
         }
     links *= scale(q, LS_RES_LINKS), adapters *= scale(q, LS_RES_ADAPTERS);
-    static const int latencies[] = { LS_K_TP_LATENCY, LS_K_HOP_LATENCY, LS_K_NET_LATENCY };
+    static const int latencies[] = { LS_K_TP_LATENCY, LS_K_SKEW, LS_K_HOP_LATENCY, LS_K_NET_LATENCY };
+    static const int of_nccl[] = { LS_C_LL, LS_C_LL_RANK, LS_C_LL128, LS_C_LL128_RANK, LS_C_SIMPLE, LS_C_SIMPLE_RANK };
     b->k[LS_K_TP_RATE] *= links, b->k[LS_K_EXCHANGE] *= links;
     b->k[LS_K_NODE_RATE] *= adapters, b->k[LS_K_HOP_RATE] *= adapters;
-    for (int i = 0; i < 3; i++) b->k[latencies[i]] *= scale(q, LS_RES_LATENCY);
+    for (size_t i = 0; i < sizeof latencies / sizeof *latencies; i++) b->k[latencies[i]] *= scale(q, LS_RES_LATENCY);
+    memcpy(b->coll, ls_coll_constants, sizeof b->coll);
+    for (int c = 0; c < LS_COLL_CLASSES; c++) /* faster links do not shorten latencies, which TP_RATE divides, too */
+        for (size_t i = 0; i < sizeof of_nccl / sizeof *of_nccl; i++)
+            b->coll[c][of_nccl[i]] *= links * scale(q, LS_RES_LATENCY);
     b->k[LS_K_LAUNCH] *= scale(q, LS_RES_LAUNCH);
     b->hop_in = 4 * links / adapters;
     b->level_net[0] = b->level_net[1] = 1;
@@ -232,7 +237,8 @@ void ls_layout_run(const ls_problem *b, const ls_layout *l, ls_run *o)
         .m = b->q->model, .device = &b->device, .per_node = b->node, .n = b->q->world, .t = l->t, .p = l->p, .v = l->v,
         .c = l->c, .e = l->e, .d = l->d, .micro = l->micro, .batch = b->q->batch, .zero = l->zero,
         .bits = b->q->bits ? b->q->bits : 16, .grad_bytes = l->zero >= 3 ? 4 : 2, .flash = b->flash,
-        .sequence_parallel = l->t > 1, .kept = l->kept, .form = l->form, .embedding_layers = l->fewer, .placed = true,
+        .sequence_parallel = l->t > 1, .kept = l->kept, .form = l->form, .embedding_layers = l->fewer, .coll = b->coll,
+        .placed = true,
     };
     ls_layout_place(b, l, &o->at);
 }

@@ -16,6 +16,7 @@ typedef struct ls_problem {
     const ls_layout_query *q;
     ls_device_sheet device;
     double k[LS_K_COUNT]; /* constants, scaled from the cluster that was measured to this one */
+    double coll[LS_COLL_CLASSES][LS_C_COUNT]; /* those of collectives, likewise */
     double memory, hop_in, level_net[LS_TOPO_MOST_LEVELS];
     int64_t node;         /* ranks that share one */
     int stack;

@@ -1,5 +1,5 @@
-/* row_run.c -- a row's configuration as a run, or a collective: what it does not state has the value that its software has
- * by default. */
+/* row_run.c -- a row's configuration as a run, or a collective: what it does not state has the value that its software
+ * has by default. */
 #include <stdlib.h>
 #include <string.h>
 

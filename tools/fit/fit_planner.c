@@ -6,7 +6,8 @@
  * expected to be, per stack (a device and its software). Cross-validation: whole configurations are in one of 5 folds;
  * each fold is predicted with constants that the four others gave, from the same start. Deterministic. DIVISION is the
  * number of another way to divide the configurations into folds, from 1 on: an improvement should hold in several.
- * TERMS.csv gets the parts of each step by those constants, in seconds; bench/plan-floor reads them.
+ * `models` makes each model of a stack a fold. TERMS.csv gets the parts of each step in seconds, by the constants of
+ * each fold (`without`: the fold that they have not seen); bench/plan-floor reads them.
  */
 #include <math.h>
 #include <stdio.h>
@@ -19,7 +20,8 @@
 #include "plan/predict.h"
 #include "plan/row_run.h"
 
-enum { FOLDS = 5, ROUNDS = 40, K = LS_K_COUNT, MOST = 8192, GROUPS = LS_STACKS + LS_COLL_CLASSES, MEMORY = GROUPS };
+enum { FOLDS = 5, K = LS_K_COUNT, MOST = 8192, GROUPS = LS_STACKS + LS_COLL_CLASSES, MEMORY = GROUPS };
+enum { ROUNDS = 1000, ATTEMPTS = 20 }; /* enough for every stack to end where no step is better */
 
 /* Steps, then collectives: how many constants there are, from where they start, how far they may move. */
 static const struct { int n; double prior[K], spread[K]; } kinds[2] = {
@@ -60,7 +62,6 @@ typedef struct sample {
     int stack, fold; /* stack MEMORY: no constant of it is fitted */
     double held_out;        /* logarithm of measured over predicted, constants of the other folds */
     double own;             /* the same, constants of all rows */
-    ls_step_cost parts;     /* of a step, constants of the other folds */
 } sample;
 
 static double seconds_and_parts(const sample *s, const double *x, ls_step_cost *parts)
@@ -78,6 +79,22 @@ static double seconds(const sample *s, const double *x)
 {
     ls_step_cost parts;
     return seconds_and_parts(s, x, &parts);
+}
+
+/* Of models: how many others of the stack come first. Collectives have none, and keep their folds. */
+static void number_models(sample *all, int n)
+{
+    for (int stack = 0; stack < LS_STACKS; stack++) {
+        int models = 0;
+        for (int i = 0; i < n; i++) {
+            if (all[i].stack != stack) continue;
+            const ls_llm *m = &all[i].run.m;
+            int j = 0;
+            while (all[j].stack != stack || all[j].run.m.layers != m->layers || all[j].run.m.hidden != m->hidden ||
+                   all[j].run.m.heads != m->heads || all[j].run.m.experts != m->experts) j++;
+            all[i].fold = j < i ? all[j].fold : models++;
+        }
+    }
 }
 
 /* Solves A y = b in place, A symmetric and positive. */
@@ -154,7 +171,7 @@ static void fit(sample **s, int n, double ridge, double *x)
             b[j] -= 2 * ridge * x[j] / (spread[j] * spread[j]);
         }
         bool better = false;
-        for (int attempt = 0; attempt < 8 && !better; attempt++) {
+        for (int attempt = 0; attempt < ATTEMPTS && !better; attempt++) {
             double D[K][K], y[K], next[K];
             memcpy(D, A, sizeof D);
             memcpy(y, b, sizeof y);
@@ -163,7 +180,7 @@ static void fit(sample **s, int n, double ridge, double *x)
             for (int j = 0; j < K; j++) next[j] = x[j] + fmax(-1, fmin(1, y[j]));
             const double now = objective(s, n, next, ridge, spread);
             if (now < best) {
-                better = best - now > 1e-7 * best;
+                better = best - now > 1e-10 * best;
                 memcpy(x, next, sizeof next);
                 best = now;
                 damp = fmax(damp / 4, 1e-6);
@@ -309,21 +326,19 @@ static ls_status write_points(const char *path, const sample *all, int n)
     return st;
 }
 
-/* A line per step: its parts by the constants of the other folds. */
-static ls_status write_terms(const char *path, const sample *all, int n)
+/* A line per step and fold: its parts by the constants that have not seen the fold. */
+static void add_terms(ls_text *t, const sample *s, int without, const ls_step_cost *p)
 {
-    ls_text t = { 0 };
-    ls_text_add(&t, "id,fold,compute,recompute,tensor,exchange,bubble,hops,data,update,overhead\n");
-    for (int i = 0; i < n; i++) {
-        const ls_step_cost *p = &all[i].parts;
-        if (all[i].stack >= LS_STACKS) continue;
-        ls_text_add(&t, "%s,%d,%.5g,%.5g,%.5g,%.5g,%.5g,%.5g,%.5g,%.5g,%.5g\n", all[i].row->id, all[i].fold, p->compute,
-                    p->recompute, p->tensor, p->exchange, p->bubble, p->hops, p->data, p->update, p->overhead);
-    }
-    ls_status st = ls_text_status(&t);
-    if (st == LS_OK) st = ls_file_write(path, t.p, t.n);
-    ls_text_free(&t);
-    return st;
+    if (t->n == 0)
+        ls_text_add(t, "id,fold,without,compute,recompute,tensor,exchange,bubble,hops,data,update,overhead\n");
+    ls_text_add(t, "%s,%d,%d,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g\n", s->row->id, s->fold, without, p->compute,
+                p->recompute, p->tensor, p->exchange, p->bubble, p->hops, p->data, p->update, p->overhead);
+}
+
+static ls_status write_terms(const char *path, const ls_text *t)
+{
+    LS_TRY(ls_text_status(t));
+    return ls_file_write(path, t->p, t->n);
 }
 
 static void weigh(sample *all, int n)
@@ -383,7 +398,7 @@ static ls_status write_constants(const char *path, double k[GROUPS][K], const sa
 int main(int argc, char **argv)
 {
     static sample all[MOST];
-    static double k[GROUPS][K];
+    static double k[GROUPS][K], coll[LS_COLL_CLASSES][LS_C_COUNT]; /* collectives are fitted first: steps have some */
     sample *some[MOST];
     ls_rows rows;
     char *text = NULL;
@@ -392,10 +407,11 @@ int main(int argc, char **argv)
     if (argc < 2)
         return fprintf(stderr, "usage: fit_planner ROWS.csv [constants.c [points.csv [DIVISION [TERMS.csv]]]]\n"), 64;
     char *end = NULL;
-    const long asked = argc > 4 ? strtol(argv[4], &end, 10) : 0;
-    if (asked < 0 || asked > MOST_DIVISIONS || (argc > 4 && (end == argv[4] || *end)))
-        return fprintf(stderr, "fit_planner: DIVISION is '%s': expected a whole number from 0 to %d\n", argv[4],
-                       MOST_DIVISIONS), 64;
+    const bool models = argc > 4 && strcmp(argv[4], "models") == 0;
+    const long asked = argc > 4 && !models ? strtol(argv[4], &end, 10) : 0;
+    if (asked < 0 || asked > MOST_DIVISIONS || (argc > 4 && !models && (end == argv[4] || *end)))
+        return fprintf(stderr, "fit_planner: DIVISION is '%s': expected a whole number from 0 to %d, or models\n",
+                       argv[4], MOST_DIVISIONS), 64;
     const int division = (int)asked;
     if (ls_file_read(argv[1], (size_t)1 << 28, &text, &bytes) < 0 || ls_rows_read(argv[1], text, &rows) < 0)
         return fprintf(stderr, "fit_planner: %s\n", ls_last_error()), 1;
@@ -427,12 +443,18 @@ int main(int argc, char **argv)
             strncmp(s->row->metric, "train_days", 10) == 0;
         s->seconds = seconds_ ? s->row->value / one : one / s->row->value;
         s->fold = fold_of(s->row, division);
+        s->run.coll = (const double (*)[LS_C_COUNT])coll;
         n++;
     }
     weigh(all, n);
-    for (int stack = 0; stack < GROUPS; stack++) {
+    if (models) number_models(all, n);
+    ls_text terms = { 0 };
+    for (int turn = 0; turn < GROUPS; turn++) {
+        const int stack = turn < LS_COLL_CLASSES ? LS_STACKS + turn : turn - LS_COLL_CLASSES;
         double x[K];
-        for (int fold = -1; fold < FOLDS; fold++) {
+        int folds = 0;
+        for (int i = 0; i < n; i++) if (all[i].stack == stack && all[i].fold >= folds) folds = all[i].fold + 1;
+        for (int fold = -1; fold < folds; fold++) {
             int c = 0;
             for (int i = 0; i < n; i++)
                 if (all[i].stack == stack && all[i].fold != fold) some[c++] = &all[i];
@@ -442,12 +464,14 @@ int main(int argc, char **argv)
                 ls_step_cost parts = { 0 };
                 const double e = log(all[i].seconds / seconds_and_parts(&all[i], x, &parts));
                 if (fold < 0) all[i].own = e;
-                else if (all[i].fold == fold) all[i].held_out = e, all[i].parts = parts;
+                else if (all[i].fold == fold) all[i].held_out = e;
+                if (fold >= 0 && argc > 5 && kind_of(stack) == 0) add_terms(&terms, &all[i], fold, &parts);
             }
             for (int i = 0; fold < 0 && i < kinds[kind_of(stack)].n; i++) k[stack][i] =
                 kinds[kind_of(stack)].prior[i] * exp(x[i]);
         }
         if (stack < LS_STACKS && k[stack][LS_K_HIDDEN] > 1) k[stack][LS_K_HIDDEN] = 1;
+        if (stack >= LS_STACKS) memcpy(coll[stack - LS_STACKS], k[stack], sizeof *coll);
     }
     ls_text intervals = { 0 };
     printf("%-20s %-10s %5s %8s %8s %8s %8s   %6s %6s\n", "family", "what", "rows", "fitted %", "5-fold %", "median",
@@ -458,9 +482,10 @@ int main(int argc, char **argv)
         if (first) family_line(all, n, &all[i], &intervals);
     }
     if ((argc > 2 && write_constants(argv[2], k, all, n, &intervals) < 0) ||
-        (argc > 3 && write_points(argv[3], all, n) < 0) || (argc > 5 && write_terms(argv[5], all, n) < 0))
+        (argc > 3 && write_points(argv[3], all, n) < 0) || (argc > 5 && write_terms(argv[5], &terms) < 0))
         return fprintf(stderr, "fit_planner: %s\n", ls_last_error()), 1;
     ls_text_free(&intervals);
+    ls_text_free(&terms);
     free(text);
     ls_rows_free(&rows);
     return 0;
