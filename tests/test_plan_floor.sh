@@ -112,6 +112,11 @@ claim 'the largest regret of one set' test "$(told '(8|16|24)' | grep -cE '^ +on
 claim 'where all sets choose well' test "$(told '(32|40|48)' | grep -cE '^ +one set +0.00 %$')" = 3
 claim 'models held out: the layout with tp 8 takes 1.2, as the fastest' test "$(grep -cE '^ +model held out +0.00 %, order' choice.txt)" = 6
 
+sed -i '/^made/d' terms.csv # as of memory, which has no parts in time
+timeout -k 5 200 "$floor" rows.csv --fit ./fit --family made >memory.txt
+claim 'memory has an error' grep -q '^    planner  ' memory.txt
+claim 'and no regret' sh -c '! grep -q regret memory.txt'
+
 # --- bad input
 claim 'no such family' fails_with 1 '--family none: 0 rows of steps are predicted, expected at least 10; there are made' run rows.csv --fit ./fit --family none
 claim 'no fit' fails_with 1 'build it with `make build`' run rows.csv --fit ./absent

@@ -150,22 +150,36 @@ stack = {i: p["fold"] for i, p in steps.items() if i.startswith("vtrain-multi")}
 assert len(sets) == len(terms) and len(stack) > 2 and all((i, w) in sets for i in stack for w in stack.values()), terms
 PYTHON
 
-# Where whole models are held out, all rows of one have one fold, and those of another stack's models start from 0 again.
-fit few.csv models.c models.csv models models-terms.csv >models.txt
-claim 'models are folds' python3 - few.csv models.csv models-terms.csv one.csv <<'PYTHON'
+# Where whole models are held out, all layouts of one have one fold, and those of another stack's models start from 0 again.
+python3 - few.csv <<'PYTHON'
 import csv, sys
-rows, points, terms, one = (list(csv.DictReader(open(f))) for f in sys.argv[1:])
-rows = {r["id"]: r for r in rows}
-folds = {}
-for p in points:
-    if p["what"] != "step": continue
-    r = rows[p["id"]]
-    folds.setdefault(p["family"], {}).setdefault((r["layers"], r["hidden"], r["heads"]), set()).add(int(p["fold"]))
-multi = folds["vtrain-multi"]
-assert all(len(f) == 1 for f in multi.values()) and set.union(*multi.values()) == set(range(len(multi))) and len(multi) > 2, multi
-assert {p["fold"] for p in points if p["what"] == "collective"} == {p["fold"] for p in one if p["what"] == "collective"}
+rows = list(csv.DictReader(open(sys.argv[1])))
+more = [dict(r, id=f"{r['id']}{batch}", global_batch=str(int(r["global_batch"]) * batch)) for r in rows
+        if r["id"].startswith("vtrain-") for batch in range(2, 8)]
+with open("layouts.csv", "w", newline="") as f:
+    w = csv.DictWriter(f, list(rows[0]))
+    w.writeheader()
+    w.writerows(rows + more)
 PYTHON
-claim 'and no constant that all rows give changes' cmp <(sed '/ls_intervals/,$d' one.c) <(sed '/ls_intervals/,$d' models.c)
+fit layouts.csv fifths.c fifths.csv >fifths.txt
+fit layouts.csv models.c models.csv models >models.txt
+folds() { python3 - layouts.csv "$@" <<'PYTHON'
+import csv, sys
+rows, points = (list(csv.DictReader(open(f))) for f in sys.argv[1:])
+rows, folds = {r["id"]: r for r in rows}, {}
+for p in points:
+    if p["family"] in ("vtrain-multi", "vtrain-single"):
+        r = rows[p["id"]]
+        folds.setdefault(p["family"], {}).setdefault((r["layers"], r["hidden"], r["heads"]), set()).add(int(p["fold"]))
+print(*(f"{family} {len(models)} models, {max(len(f) for f in models.values())} folds of one, {sorted(set.union(*models.values()))};"
+        for family, models in sorted(folds.items())))
+PYTHON
+}
+claim 'models are folds' test "$(folds models.csv)" = 'vtrain-multi 3 models, 1 folds of one, [0, 1, 2]; vtrain-single 2 models, 1 folds of one, [0, 1];'
+claim 'which fifths are not' differ <(folds models.csv) <(folds fifths.csv)
+collectives() { awk -F, '$2 == "collective" {print $3, $5}' "$1"; }
+claim 'collectives keep their folds' cmp <(collectives models.csv) <(collectives fifths.csv)
+claim 'and no constant that all rows give changes' cmp <(sed '/ls_intervals/,$d' fifths.c) <(sed '/ls_intervals/,$d' models.c)
 
 # A measurement changes the constants, and not what is predicted for rows of its own fold.
 python3 - few.csv <<'PYTHON'
