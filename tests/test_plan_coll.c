@@ -20,7 +20,8 @@ static void ranks_read_and_write_their_own_part(void **state)
     double k[LS_C_COUNT] = { 0 };
     k[LS_C_BUS] = 100, k[LS_C_LOCAL] = 200, k[LS_C_LL] = k[LS_C_LL128] = INFINITY;
     k[LS_C_LL_PART] = k[LS_C_LL128_PART] = 1;
-    ls_coll_run r = { .class = 2, .n = 2, .bytes = 1e9, .factor = ls_coll_bus_factor(LS_ALL_REDUCE, 2), .rings = 1 };
+    ls_coll_run r = { .class = LS_COLL_H100, .n = 2, .bytes = 1e9, .factor = ls_coll_bus_factor(LS_ALL_REDUCE, 2),
+                      .rings = 1 };
     assert_true(near(ls_coll_cost(&r, k), 1e9 / 100e9 + .5e9 / 200e9));
     r.n = 4, r.factor = ls_coll_bus_factor(LS_ALL_REDUCE, 4);
     assert_true(near(ls_coll_cost(&r, k), 1.5e9 / 100e9 + .25e9 / 200e9));
@@ -32,7 +33,7 @@ static void ranks_read_and_write_their_own_part(void **state)
 static int protocol_of(const ls_coll_run *r)
 {
     double part[3];
-    if (r->class > 1) return 0;
+    if (r->class > LS_COLL_A100) return 0;
     ls_coll_choice(r, part);
     return part[0] > part[1] ? (part[0] > part[2] ? 0 : 2) : part[1] > part[2] ? 1 : 2;
 }
@@ -65,10 +66,11 @@ static void nccl_stays_with_a_protocol(void **state)
     (void)state;
     enum { MB = 1 << 20, LL = 0, LL128 = 1, SIMPLE = 2 };
     static const struct { int class, n; double rings, bytes; int chosen; } all[] = {
-        { 0, 2, 1.0 / 6, MB, SIMPLE }, { 0, 4, 4.0 / 6, 4 * MB, LL128 }, { 0, 4, 4.0 / 6, 8 * MB, SIMPLE },
-        { 0, 7, 4.0 / 6, 8 * MB, LL128 }, { 0, 7, 4.0 / 6, 16 * MB, SIMPLE },
-        { 0, 8, 1, 8 * MB, LL128 }, { 0, 8, 1, 16 * MB, SIMPLE },
-        { 1, 8, 1, MB, LL }, { 1, 8, 1, 2 * MB, LL128 }, { 1, 8, 1, 1e9, SIMPLE },
+        { LS_COLL_V100, 2, 1.0 / 6, MB, SIMPLE }, { LS_COLL_V100, 4, 4.0 / 6, 4 * MB, LL128 },
+        { LS_COLL_V100, 4, 4.0 / 6, 8 * MB, SIMPLE },
+        { LS_COLL_V100, 7, 4.0 / 6, 8 * MB, LL128 }, { LS_COLL_V100, 7, 4.0 / 6, 16 * MB, SIMPLE },
+        { LS_COLL_V100, 8, 1, 8 * MB, LL128 }, { LS_COLL_V100, 8, 1, 16 * MB, SIMPLE },
+        { LS_COLL_A100, 8, 1, MB, LL }, { LS_COLL_A100, 8, 1, 2 * MB, LL128 }, { LS_COLL_A100, 8, 1, 1e9, SIMPLE },
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         ls_coll_run r = { .class = all[i].class, .n = all[i].n, .bytes = all[i].bytes, .rings = all[i].rings,
@@ -101,9 +103,12 @@ static void links_of_a_node(void **state)
         { "V100", 8, 8, LS_ALL_REDUCE, true, LS_COLL_V100, 1 },
         { "V100", 0, 4, LS_ALL_REDUCE, true, LS_COLL_V100, 4.0 / 6 },
         { "V100", 16, 2, LS_ALL_REDUCE, true, LS_COLL_V100, 1 },
+        { "V100", 4, 2, LS_ALL_REDUCE, true, LS_COLL_V100, 1 },
         { "A100", 8, 4, LS_ALL_REDUCE, true, LS_COLL_A100, 1 },
         { "H100", 8, 8, LS_ALL_REDUCE, true, LS_COLL_H100, 1 },
         { "H100", 8, 5, LS_ALL_REDUCE, true, LS_COLL_H100, .86 },
+        { "H100", 8, 2, LS_ALL_REDUCE, true, LS_COLL_H100, .75 },
+        { "H800", 8, 4, LS_ALL_REDUCE, true, LS_COLL_H100, .79 },
         { "H100", 8, 8, LS_ALL_REDUCE, false, LS_COLL_H100_RING, 1 },
         { "H200", 8, 5, LS_ALL_GATHER, true, LS_COLL_H100_RING, 1 },
         { "B200", 8, 8, LS_ALL_REDUCE, true, LS_COLL_B200, 1 },
@@ -124,8 +129,9 @@ static void links_of_a_node(void **state)
     assert_false(ls_coll_in_node("MI300", 8, LS_ALL_REDUCE, 8, true, &r));
 }
 
-/* Two all_reduces of a layer's forward: inside a node as long as NCCL alone takes, over a constant; over nodes a ring.
- * Each takes some time besides, and longer for each doubling of the ranks. */
+/* Two sums of a layer's forward, each an all_reduce, or a reduce_scatter and an all_gather. Inside a node they take as
+ * long as NCCL alone, over a fitted speed; over nodes, a ring of what the adapters have, and no more than a ring inside
+ * a node. Each call takes a constant on top of it, and another one per doubling of the ranks. */
 static void collectives_of_tp_take_the_time_of_nccl(void **state)
 {
     (void)state;
@@ -135,12 +141,12 @@ static void collectives_of_tp_take_the_time_of_nccl(void **state)
     for (int c = 0; c < LS_COLL_CLASSES; c++) coll[c][LS_C_BUS] *= 3, coll[c][LS_C_SIMPLE] *= 5;
     for (int i = 0; i < LS_K_COUNT; i++) k[i] = ls_constants[0][i];
     k[LS_K_TP_RATE] = .75, k[LS_K_TP_LATENCY] = 30, k[LS_K_SKEW] = 7;
-    k[LS_K_NODE_RATE] = 100, k[LS_K_NET_LATENCY] = 11;
-    for (int i = 0; i < 48; i++) {
-        const int log = 1 + i / 4 % 4, micro = i / 16 + 1;
-        const bool own = i % 3 == 0;
+    k[LS_K_NODE_RATE] = 90, k[LS_K_NET_LATENCY] = 11;
+    for (int i = 0; i < 96; i++) {
+        const int log = 1 + i / 4 % 4, micro = i / 16 % 3 + 1;
+        const bool own = i % 3 == 0, divided = i >= 48;
         ls_run r = { .device = ls_device_sheet_find(gpus[i % 4]), .per_node = 8, .p = 1, .v = 1, .c = 1, .d = 1,
-                     .e = 1, .micro = micro, .batch = micro, .bits = 16, .flash = true };
+                     .e = 1, .micro = micro, .batch = micro, .bits = 16, .flash = true, .sequence_parallel = divided };
         ls_layer_cost l;
         ls_coll_run c;
         r.n = r.t = 1 << log;
@@ -148,15 +154,54 @@ static void collectives_of_tp_take_the_time_of_nccl(void **state)
         assert_int_equal(ls_llm_preset("llama2-7b", &r.m), LS_OK);
         ls_layer_cost_of(&r, k, &l);
         const double bytes = 2. * (double)(r.m.seq * micro * r.m.hidden), besides = 30e-6 + log * 7e-6;
-        ls_coll_in_node(gpus[i % 4], 8, LS_ALL_REDUCE, r.t, true, &c);
-        c.bytes = bytes;
-        double one = ls_coll_cost(&c, own ? coll[c.class] : ls_coll_constants[c.class]) / .75;
-        if (r.t == 16) one = 2 * (15 * 11e-6 + 15. / 16 * bytes / 100e9);
-        if (!near(l.tensor, 2 * (one + besides))) fail_msg("%d: %g s, expected %g", i, l.tensor, 2 * (one + besides));
-        r.sequence_parallel = true; /* a reduce_scatter and an all_gather */
-        ls_layer_cost_of(&r, k, &l);
-        assert_true(near(l.tensor, 2 * (one + besides)));
+        static const ls_coll parts[] = { LS_REDUCE_SCATTER, LS_ALL_GATHER };
+        const int calls = divided ? 2 : 1;
+        double one = 0;
+        for (int j = 0; j < calls; j++) {
+            assert_true(ls_coll_in_node(gpus[i % 4], 8, divided ? parts[j] : LS_ALL_REDUCE, r.t, true, &c));
+            c.bytes = bytes;
+            one += ls_coll_cost(&c, own ? coll[c.class] : ls_coll_constants[c.class]) / .75;
+        }
+        if (r.t == 16) one = 2 * (15 * 11e-6 + 15. / 16 * bytes / 90e9);
+        const double want = 2 * (one + calls * besides);
+        if (!near(l.tensor, want)) fail_msg("%d: %g s, expected %g", i, l.tensor, want);
     }
+}
+
+/* Over nodes, a fitted rate counts up to what the adapters have, and up to that of a ring inside a node. */
+static void collectives_of_tp_over_nodes_have_limits(void **state)
+{
+    (void)state;
+    static const struct { double node, speed, want; } all[] = { { 90, 1, 90e9 }, { 900, 10, 400e9 }, { 90, .5, 75e9 } };
+    double k[LS_K_COUNT];
+    for (int i = 0; i < LS_K_COUNT; i++) k[i] = ls_constants[0][i];
+    k[LS_K_TP_LATENCY] = k[LS_K_SKEW] = k[LS_K_NET_LATENCY] = 0;
+    ls_run r = { .device = ls_device_sheet_find("H100"), .per_node = 8, .n = 16, .t = 16,
+                 .p = 1, .v = 1, .c = 1, .d = 1,
+                 .e = 1, .micro = 1, .batch = 1, .bits = 16, .flash = true };
+    assert_int_equal(ls_llm_preset("llama2-7b", &r.m), LS_OK);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        ls_layer_cost l;
+        k[LS_K_NODE_RATE] = all[i].node, k[LS_K_TP_RATE] = all[i].speed;
+        ls_layer_cost_of(&r, k, &l);
+        assert_true(near(l.tensor, 4 * 15. / 16 * 2. * (double)(r.m.seq * r.m.hidden) / all[i].want));
+    }
+}
+
+/* Eight ranks of a node of 16 V100 have its switch: they are no DGX-1, whose links are a cube's. */
+static void a_part_of_a_node_has_its_links(void **state)
+{
+    (void)state;
+    double k[LS_K_COUNT];
+    ls_layer_cost l[3];
+    for (int i = 0; i < LS_K_COUNT; i++) k[i] = ls_constants[0][i];
+    for (int i = 0; i < 3; i++) {
+        ls_run r = { .device = ls_device_sheet_find("V100"), .per_node = 8, .node_devices = i == 0 ? 0 : 8 * i, .n = 2,
+                     .t = 2, .p = 1, .v = 1, .c = 1, .d = 1, .e = 1, .micro = 1, .batch = 1, .bits = 16 };
+        assert_int_equal(ls_llm_preset("llama2-7b", &r.m), LS_OK);
+        ls_layer_cost_of(&r, k, &l[i]);
+    }
+    assert_true(near(l[0].tensor, l[1].tensor) && l[2].tensor < l[1].tensor / 3);
 }
 
 /* Gradients of experts are reduced among ranks that have the same ones: none where ep is all of dp. Where a node is a
@@ -240,6 +285,8 @@ int main(void)
         cmocka_unit_test(nccl_stays_with_a_protocol),
         cmocka_unit_test(links_of_a_node),
         cmocka_unit_test(collectives_of_tp_take_the_time_of_nccl),
+        cmocka_unit_test(collectives_of_tp_over_nodes_have_limits),
+        cmocka_unit_test(a_part_of_a_node_has_its_links),
         cmocka_unit_test(gradients_take_their_links),
         cmocka_unit_test(gathers_move_the_bits_of_products),
     };

@@ -142,7 +142,8 @@ static void kernels_of_unfused_attention_leave_gaps(void **state)
     assert_true(near(c.total, 4 * 2.5 * 100e-6 * (double)r.m.layers));
 }
 
-/* A layer takes as long as its launches where those are slower; tp adds two collectives forward, and two backward. */
+/* A layer takes as long as its launches where those are slower; tp adds two sums forward, and two backward, each of two
+ * collectives where it divides the sequence. */
 static void collectives_of_tensor_parallelism_are_launched(void **state)
 {
     (void)state;
@@ -152,6 +153,7 @@ static void collectives_of_tensor_parallelism_are_launched(void **state)
     ls_run r = free_of_charge(&ideal, k);
     k[LS_K_LAUNCH] = 1000;
     k[LS_K_CALL] = 50;
+    r.sequence_parallel = false;
     ls_step_cost_of(&r, k, &c); /* 4 micro-batches; backward has half as many kernels again */
     assert_true(near(c.total, 4 * 2.5 * 1000e-6 * (double)r.m.layers));
     r.n = r.t = 2;
@@ -160,6 +162,10 @@ static void collectives_of_tensor_parallelism_are_launched(void **state)
     r.kept = LS_KEEP_INPUTS; /* a recomputed forward launches its collectives once more */
     ls_step_cost_of(&r, k, &c);
     assert_true(near(c.total, 4 * (3.5 * 1000e-6 + 6 * 50e-6) * (double)r.m.layers));
+    r.sequence_parallel = true;
+    ls_step_cost_of(&r, k, &c);
+    assert_true(near(c.total, 4 * (3.5 * 1000e-6 + 12 * 50e-6) * (double)r.m.layers));
+    r.sequence_parallel = false;
     k[LS_K_TP_LATENCY] = 1e6; /* a second: the device is the slower one, and launches hide */
     r.kept = LS_KEEP_ALL;
     ls_step_cost_of(&r, k, &c);

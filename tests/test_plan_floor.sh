@@ -38,14 +38,15 @@ with open("points.csv", "w") as f:
     first = {i: 1 if kind != "choice" or r["tp"] * r["micro_batch"] == 1 else 1 + 1e-9 * r["tp"] * r["micro_batch"]
              for (i, _, _), r in zip(points, rows)}
     f.writelines(f"made,step,{i},step_time_s,{fold},{v * first[i]},{first[i]},0\n" for i, fold, v in points)
-# By sets 0 to 3 the layout is the slowest of all; set 4 alone chooses it. A set of another stack has other rows.
+# By sets 0 to 3 the layout is the slowest of all; set 4 alone chooses it. Of two stacks, one has three sets.
 with open("terms.csv", "w") as f:
-    f.write("id,fold,without,compute,recompute,tensor,exchange,bubble,hops,data,update,overhead\n")
+    f.write("id,stack,fold,without,compute,recompute,tensor,exchange,bubble,hops,data,update,overhead\n")
     for (i, fold, _), r in zip(points, rows):
         wrong = kind == "choice" and r["tp"] * r["micro_batch"] == 1 and r["layers"] <= 24
-        f.writelines(f"{i},{fold},{s},{1 if s == 4 else 1.5 if wrong else 1 + 1e-9 * r['tp'] * r['micro_batch']},0,0,0,0,0,0,0,.5\n"
-                     for s in range(5))
-    f.write("other-0001,0,7,1,0,0,0,0,0,0,0,0\n")
+        stack, sets = ("few", 3) if kind == "stacks" and r["micro_batch"] == 8 else ("made", 5)
+        fold = fold if sets == 5 else fold % 3
+        f.writelines(f"{i},{stack},{fold},{s},{1 if s == 4 else 1.5 if wrong else 1 + 1e-9 * r['tp'] * r['micro_batch']},0,0,0,0,0,0,0,.5\n"
+                     for s in range(sets))
 # Where models are held out, the layout with tp 8 and a micro-batch of 8 is chosen.
 with open("models.csv", "w") as f:
     f.write("family,what,id,metric,fold,measured,predicted,configuration\n")
@@ -112,6 +113,14 @@ claim 'the largest regret of one set' test "$(told '(8|16|24)' | grep -cE '^ +on
 claim 'where all sets choose well' test "$(told '(32|40|48)' | grep -cE '^ +one set +0.00 %$')" = 3
 claim 'models held out: the layout with tp 8 takes 1.2, as the fastest' test "$(grep -cE '^ +model held out +0.00 %, order' choice.txt)" = 6
 
+made stacks >stacks.txt
+# A micro-batch of 8 is of another stack here: of 16 layouts of each of six models, four.
+claim 'layouts of two stacks are not compared' test "$(grep -cE ' devices: 12 layouts$' stacks.txt) $(grep -cE ' devices: 4 layouts$' stacks.txt)" = '6 6'
+made twice >twice.txt
+# 96 rows of 32 configurations, 16 for each of two models.
+claim 'a layout that was measured three times is one' test "$(grep -cE ' devices: 16 layouts$' twice.txt)" = 2
+
+made choice >choice.txt
 sed -i '/^made/d' terms.csv # as of memory, which has no parts in time
 timeout -k 5 200 "$floor" rows.csv --fit ./fit --family made >memory.txt
 claim 'memory has an error' grep -q '^    planner  ' memory.txt

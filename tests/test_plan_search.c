@@ -267,30 +267,43 @@ static void a_plan_costs_what_a_row_does(void **state)
 static void faster_links_keep_their_latency(void **state)
 {
     (void)state;
-    ls_topo t = preset("h100-8", 8);
-    ls_problem b[3];
-    double us[3][2];
-    for (int i = 0; i < 3; i++) {
-        ls_layout_query q = { .topo = &t, .world = 64, .batch = 128, .top = 1 };
-        assert_int_equal(ls_llm_preset("llama2-7b", &q.model), LS_OK);
-        if (i == 1) q.scale[LS_RES_LINKS] = 2;
-        if (i == 2) q.scale[LS_RES_LATENCY] = .5;
-        assert_int_equal(ls_problem_of(&q, &b[i]), LS_OK);
-        for (int large = 0; large < 2; large++) {
-            ls_coll_run c;
-            ls_coll_in_node("H100", 8, LS_ALL_REDUCE, 8, true, &c);
-            c.bytes = large ? 1e15 : 0;
-            us[i][large] = 1e6 * ls_coll_cost(&c, b[i].coll[c.class]) / b[i].k[LS_K_TP_RATE];
+    static const char *const of[][2] = { { "h100-8", "H100" }, { "a100-8", "A100" }, { "b200-nvl72", "GB200" } };
+    for (int t = 0; t < 3; t++) {
+        ls_topo topo = preset(of[t][0], 8);
+        ls_problem b[3];
+        double us[3][2];
+        for (int i = 0; i < 3; i++) {
+            ls_layout_query q = { .topo = &topo, .world = 64, .batch = 128, .top = 1 };
+            assert_int_equal(ls_llm_preset("llama2-7b", &q.model), LS_OK);
+            if (i == 1) q.scale[LS_RES_LINKS] = 2;
+            if (i == 2) q.scale[LS_RES_LATENCY] = .5;
+            assert_int_equal(ls_problem_of(&q, &b[i]), LS_OK);
+            for (int large = 0; large < 2; large++) {
+                ls_coll_run c;
+                assert_true(ls_coll_in_node(of[t][1], 8, LS_ALL_REDUCE, 8, true, &c));
+                c.bytes = large ? 1e15 : 0;
+                us[i][large] = 1e6 * ls_coll_cost(&c, b[i].coll[c.class]) / b[i].k[LS_K_TP_RATE];
+            }
+            const ls_layout l = { 8, 1, 1, 1, 8, 1, 1, 0, LS_KEEP_ALL, LS_PIPE_1F1B, 0, 8, 1, 1, 1, 1 };
+            ls_run r;
+            ls_layout_run(&b[i], &l, &r);
+            assert_ptr_equal(r.coll, b[i].coll);
+            assert_int_equal(r.node_devices, t == 2 ? 72 : 8);
         }
-        const ls_layout l = { 8, 1, 1, 1, 8, 1, 1, 0, LS_KEEP_ALL, LS_PIPE_1F1B, 0, 8, 1, 1, 1, 1 };
-        ls_run r;
-        ls_layout_run(&b[i], &l, &r);
-        assert_ptr_equal(r.coll, b[i].coll);
+        assert_true(us[0][0] > 1 && fabs(us[1][0] / us[0][0] - 1) < 1e-9 && fabs(us[2][0] / us[0][0] - .5) < 1e-9);
+        assert_true(fabs(us[1][1] / us[0][1] - .5) < 1e-3 && fabs(us[2][1] / us[0][1] - 1) < 1e-3);
+        assert_true(fabs(b[2].k[LS_K_SKEW] / b[0].k[LS_K_SKEW] - .5) < 1e-9);
+        assert_true(fabs(b[2].k[LS_K_NET_LATENCY] / b[0].k[LS_K_NET_LATENCY] - .5) < 1e-9);
+        assert_true(b[1].k[LS_K_TP_RATE] == 2 * b[0].k[LS_K_TP_RATE]);
+        assert_true(b[1].device.adapters == b[0].device.adapters);
     }
-    assert_true(us[0][0] > 1 && fabs(us[1][0] / us[0][0] - 1) < 1e-9 && fabs(us[2][0] / us[0][0] - .5) < 1e-9);
-    assert_true(fabs(us[1][1] / us[0][1] - .5) < 1e-3 && fabs(us[2][1] / us[0][1] - 1) < 1e-3);
-    assert_true(fabs(b[2].k[LS_K_SKEW] / b[0].k[LS_K_SKEW] - .5) < 1e-9);
-    assert_true(fabs(b[2].k[LS_K_NET_LATENCY] / b[0].k[LS_K_NET_LATENCY] - .5) < 1e-9);
+    ls_topo topo = preset("h100-8", 8);
+    ls_problem b;
+    ls_layout_query q = { .topo = &topo, .world = 64, .batch = 128, .top = 1 };
+    assert_int_equal(ls_llm_preset("llama2-7b", &q.model), LS_OK);
+    q.scale[LS_RES_ADAPTERS] = 2;
+    assert_int_equal(ls_problem_of(&q, &b), LS_OK);
+    assert_true(fabs(b.device.adapters / 800e9 - 1) < 1e-9); /* which limits tp over nodes */
 }
 
 static void more_of_a_resource_is_no_slower(void **state)

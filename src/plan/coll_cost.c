@@ -21,7 +21,7 @@ static double cube_rings(int64_t n)
 bool ls_coll_in_node(const char *gpu, int64_t devices, ls_coll coll, int64_t n, bool nvls, ls_coll_run *o)
 {
     const double ranks = (double)n;
-    const bool cube = devices <= 8; /* 16 V100 of a DGX-2 have a switch */
+    const bool cube = devices == 8 || devices == 0; /* a DGX-1, which is the usual node; a DGX-2 has a switch */
     *o = (ls_coll_run){ .n = ranks, .factor = ls_coll_bus_factor(coll, n), .rings = 1 };
     /* NVLink's switch reduces in flight (NVLS): NCCL takes it for all_reduce where many ranks share it. */
     nvls = nvls && coll == LS_ALL_REDUCE;
@@ -30,7 +30,7 @@ bool ls_coll_in_node(const char *gpu, int64_t devices, ls_coll coll, int64_t n, 
     case 'A': o->class = LS_COLL_A100; return true;
     case 'H':
         o->class = nvls ? LS_COLL_H100 : LS_COLL_H100_RING;
-        if (nvls) o->rings = fmin(1, .86 + .14 * (ranks - 5) / 2);
+        if (nvls) o->rings = fmin(1, fmax(.75, .86 + .14 * (ranks - 5) / 2)); /* at the least what rings reach */
         return true;
     case 'G':
     case 'B':

@@ -40,8 +40,8 @@ typedef struct ls_coll_run {
     bool no_ll128;           /* messages leave NVLink, and the protocol needs it */
 } ls_coll_run;
 
-/* Of n ranks inside one node of so many devices, all but the bytes. `nvls`: NCCL may reduce in NVLink's switch. False:
- * the device is none of the classes'. */
+/* Describes a collective of n >= 2 ranks in a node of so many devices (0: 8); the caller sets `bytes`. `nvls`: NCCL may
+ * reduce in NVLink's switch. Returns false if no class has the device. */
 bool ls_coll_in_node(const char *gpu, int64_t devices, ls_coll coll, int64_t n, bool nvls, ls_coll_run *out);
 /* Which protocol NCCL takes on rings of NVLink, LL, LL128 or Simple, by its own model: parts that sum to 1. Only of
  * classes v100 and a100. */

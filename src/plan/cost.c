@@ -5,18 +5,18 @@
 #include "plan/cost.h"
 
 static const ls_device_sheet devices[] = {
-    { "V100", 125e12, 125e12, 125e12, .90e12, 1, 80 },
-    { "A100", 312e12, 312e12, 312e12, 1.935e12, 1, 108 },
-    { "A100-40GB", 312e12, 312e12, 312e12, 1.555e12, 1, 108 },
-    { "A100-80GB", 312e12, 312e12, 312e12, 2.039e12, 1, 108 },
-    { "H100", 989e12, 1979e12, 1979e12, 3.35e12, 1, 132 },
-    { "H100-96GB-HBM2e-500W", 989e12, 1979e12, 1979e12, 2.4e12, 0.9, 132 },
-    { "H800", 989e12, 1979e12, 1979e12, 3.35e12, 1, 132 },
-    { "H200", 989e12, 1979e12, 1979e12, 4.8e12, 1, 132 },
-    { "B200", 2250e12, 4500e12, 9000e12, 8e12, 0.93, 148 },
-    { "B300", 2250e12, 4500e12, 13500e12, 8e12, 1, 148 },
-    { "GB200", 2500e12, 5000e12, 10000e12, 8e12, 1, 152 },
-    { "GB300", 2500e12, 5000e12, 15000e12, 8e12, 1.17, 152 },
+    { "V100", 125e12, 125e12, 125e12, .90e12, 1, 80, 150e9, 100e9 },
+    { "A100", 312e12, 312e12, 312e12, 1.935e12, 1, 108, 300e9, 200e9 },
+    { "A100-40GB", 312e12, 312e12, 312e12, 1.555e12, 1, 108, 300e9, 200e9 },
+    { "A100-80GB", 312e12, 312e12, 312e12, 2.039e12, 1, 108, 300e9, 200e9 },
+    { "H100", 989e12, 1979e12, 1979e12, 3.35e12, 1, 132, 450e9, 400e9 },
+    { "H100-96GB-HBM2e-500W", 989e12, 1979e12, 1979e12, 2.4e12, 0.9, 132, 450e9, 400e9 },
+    { "H800", 989e12, 1979e12, 1979e12, 3.35e12, 1, 132, 450e9, 400e9 },
+    { "H200", 989e12, 1979e12, 1979e12, 4.8e12, 1, 132, 450e9, 400e9 },
+    { "B200", 2250e12, 4500e12, 9000e12, 8e12, 0.93, 148, 900e9, 400e9 },
+    { "B300", 2250e12, 4500e12, 13500e12, 8e12, 1, 148, 900e9, 400e9 },
+    { "GB200", 2500e12, 5000e12, 10000e12, 8e12, 1, 152, 900e9, 400e9 },
+    { "GB300", 2500e12, 5000e12, 15000e12, 8e12, 1.17, 152, 900e9, 400e9 },
 };
 
 const ls_device_sheet *ls_device_sheet_find(const char *gpu)
@@ -67,23 +67,37 @@ static ls_spans usual(const ls_run *r)
 
 static ls_spans spans(const ls_run *r) { return r->placed ? r->at : usual(r); }
 
-/* An all_reduce of tp's ranks; where they divide the sequence, a reduce_scatter and an all_gather take as long. */
+/* Bytes per second of a ring of dp or cp inside a node: what was expected of NVLink of A100 beside other traffic (NCCL
+ * alone reaches 244 GB/s), for all devices; the speed that is fitted moves it. */
+static double ring_rate(const double *k) { return 150e9 * k[LS_K_TP_RATE]; }
+
+/* One collective of tp inside a node, in the time that NCCL alone takes over a fitted speed. */
+static double in_node(const ls_run *r, const double *k, ls_coll coll, double bytes)
+{
+    ls_coll_run c;
+    const int64_t whole = r->node_devices ? r->node_devices : r->per_node;
+    if (!ls_coll_in_node(r->device->name, whole, coll, r->t, true, &c)) return INFINITY; /* no device of the sheets */
+    c.bytes = bytes;
+    return ls_coll_cost(&c, (r->coll ? r->coll : ls_coll_constants)[c.class]) / k[LS_K_TP_RATE];
+}
+
+/* How many collectives a sum over tp's ranks is: a reduce_scatter and an all_gather where they divide the sequence. */
+static double calls_of_sum(const ls_run *r) { return r->sequence_parallel ? 2 : 1; }
+
 static double tensor_sum(const ls_run *r, const double *k, const ls_spans *at, double bytes)
 {
     if (r->t <= 1) return 0;
-    const double t = (double)r->t, besides = 1e-6 * (k[LS_K_TP_LATENCY] + k[LS_K_SKEW] * log2(t));
+    const double t = (double)r->t;
+    const double besides = calls_of_sum(r) * 1e-6 * (k[LS_K_TP_LATENCY] + k[LS_K_SKEW] * log2(t));
     if (at->tensor_out) {
-        const double rate = 1e9 * k[LS_K_NODE_RATE] * at->tensor_net / at->tensor_rings;
-        return 2 * ring(t, bytes, rate, 1e-6 * k[LS_K_NET_LATENCY]) + besides;
+        /* Traffic of dp that hides lets a fit find more than the adapters have, which tp waits for. */
+        const double node = fmin(1e9 * k[LS_K_NODE_RATE], r->device->adapters) * at->tensor_net / at->tensor_rings;
+        return 2 * ring(t, bytes, fmin(node, ring_rate(k)), 1e-6 * k[LS_K_NET_LATENCY]) + besides;
     }
-    ls_coll_run c;
-    ls_coll_in_node(r->device->name, r->per_node, LS_ALL_REDUCE, r->t, true, &c);
-    c.bytes = bytes;
-    return ls_coll_cost(&c, (r->coll ? r->coll : ls_coll_constants)[c.class]) / k[LS_K_TP_RATE] + besides;
+    if (r->sequence_parallel)
+        return in_node(r, k, LS_REDUCE_SCATTER, bytes) + in_node(r, k, LS_ALL_GATHER, bytes) + besides;
+    return in_node(r, k, LS_ALL_REDUCE, bytes) + besides;
 }
-
-/* Bytes per second of a ring of dp or cp inside a node, whose links others use, too. */
-static double ring_rate(const double *k) { return 150e9 * k[LS_K_TP_RATE]; }
 
 /* Bytes per second of the ring that keys and values go round. */
 static double context_rate(const double *k, const ls_spans *at)
@@ -254,7 +268,7 @@ void ls_layer_cost_with(const ls_run *r, const double *k, const ls_layer_work *w
     const double tensor = x * each + y * each, exchange = y * one;
     const double sockets = t > 1 && 2 * t > (double)r->per_node ? 1 + k[LS_K_JITTER] : 1;
     const double cpu = 1e-6 * k[LS_K_LAUNCH] * sockets * (work_of->odd ? k[LS_K_ODD_LAUNCH] : 1);
-    const double calls = t > 1 ? 2e-6 * k[LS_K_CALL] : 0; /* two all_reduces forward, and two backward */
+    const double calls = t > 1 ? calls_of_sum(r) * 2e-6 * k[LS_K_CALL] : 0; /* two sums forward, and two backward */
     /* A layer's forward and backward; attention's backward is 2.5 times forward in one kernel. */
     const double comm = tensor + exchange;
     const double products = x * A.products + y * B.products, traffic = work - products;

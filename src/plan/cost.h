@@ -14,6 +14,9 @@ typedef struct ls_device_sheet {
     double peak16, peak8, peak4, bytes_per_s; /* of the data sheet */
     double sustained;      /* clocks under load relative to others of its kind, by their power limits */
     int sms;
+    /* Of the clusters whose runs gave the constants (DGX-2, DGX A100, DGX H100, DGX B200; their data sheets): bytes per
+     * second of a device's links within a node, and of the adapters of eight devices. */
+    double links, adapters;
 } ls_device_sheet;
 
 /* By the longest name that `gpu` begins with; NULL: there is none. */
@@ -36,9 +39,9 @@ const ls_device_sheet *ls_device_sheet_find(const char *gpu);
     X(BACKWARD, 1, .15, "backward products, relative to twice forward")                                      \
     X(MICRO, 1, 1., "milliseconds per micro-batch and direction on each stage")                              \
     X(STEP, 5, 3., "milliseconds per step")                                                                  \
-    X(TP_RATE, 1, .6, "speed of collectives inside a node, relative to NCCL's alone")                        \
-    X(TP_LATENCY, 20, .8, "microseconds that a collective of tp takes besides")                              \
-    X(SKEW, 20, .8, "microseconds that it waits for ranks, each time that there are twice as many")          \
+    X(TP_RATE, 1, .6, "collectives within a node: NCCL's time alone over theirs; rings of dp, cp: over 150 GB/s") \
+    X(TP_LATENCY, 20, .8, "microseconds per collective of tp, on top of NCCL's; rings of dp: 8 steps")        \
+    X(SKEW, 20, .8, "microseconds that a collective of tp takes longer per doubling of the ranks")           \
     X(HOP_RATE, 15, .8, "GB/s between stages")                                                               \
     X(HOP_LATENCY, 30, 1., "microseconds between stages")                                                    \
     X(NODE_RATE, 80, .6, "GB/s that leave a node")                                                           \
@@ -76,6 +79,7 @@ typedef struct ls_run {
     ls_llm m;
     const ls_device_sheet *device;
     int64_t per_node, n, t, p, v, c, e, d, micro, batch;
+    int64_t node_devices;     /* of a whole node, of which per_node have ranks; 0: per_node */
     int zero;
     double bits;              /* of products: 16, 8, 4 */
     double grad_bytes;        /* that dp reduces, per parameter */

@@ -5,12 +5,6 @@
 #include "plan/predict.h"
 #include "plan/problem.h"
 
-/* Links of the clusters whose runs gave the constants: bytes per second of a device within a node, of a node's adapters
- * (DGX-2, DGX A100, DGX H100, DGX B200; their data sheets). */
-static const struct { char device; double links, adapters; } measured[] = {
-    { 'V', 150e9, 100e9 }, { 'A', 300e9, 200e9 }, { 'H', 450e9, 400e9 }, { 'B', 900e9, 400e9 }, { 'G', 900e9, 400e9 },
-};
-
 const char *ls_refusal_text(ls_refusal r)
 {
     static const char *const text[LS_REFUSE_COUNT] = {
@@ -62,22 +56,19 @@ static ls_status constants(const ls_layout_query *q, ls_problem *b)
     b->device.peak16 *= flops, b->device.peak8 *= flops, b->device.peak4 *= flops;
     b->device.bytes_per_s *= scale(q, LS_RES_MEMORY_RATE);
     memcpy(b->k, ls_constants[b->stack], sizeof b->k);
-    double links = 1, adapters = 1;
-    for (size_t i = 0; i < sizeof measured / sizeof *measured; i++)
-        if (measured[i].device == d->name[0]) {
-            links = ls_topo_port(t, 0, 0) / measured[i].links;
-            if (t->nlevels > 1) adapters = slowest(t, 1) / measured[i].adapters;
-        }
+    double links = ls_topo_port(t, 0, 0) / d->links, adapters = t->nlevels > 1 ? slowest(t, 1) / d->adapters : 1;
     links *= scale(q, LS_RES_LINKS), adapters *= scale(q, LS_RES_ADAPTERS);
     static const int latencies[] = { LS_K_TP_LATENCY, LS_K_SKEW, LS_K_HOP_LATENCY, LS_K_NET_LATENCY };
-    static const int of_nccl[] = { LS_C_LL, LS_C_LL_RANK, LS_C_LL128, LS_C_LL128_RANK, LS_C_SIMPLE, LS_C_SIMPLE_RANK };
+    static const int nccl_latencies[] = { LS_C_LL, LS_C_LL_RANK, LS_C_LL128, LS_C_LL128_RANK, LS_C_SIMPLE,
+                                          LS_C_SIMPLE_RANK };
     b->k[LS_K_TP_RATE] *= links, b->k[LS_K_EXCHANGE] *= links;
-    b->k[LS_K_NODE_RATE] *= adapters, b->k[LS_K_HOP_RATE] *= adapters;
+    b->k[LS_K_NODE_RATE] *= adapters, b->k[LS_K_HOP_RATE] *= adapters, b->device.adapters *= adapters;
     for (size_t i = 0; i < sizeof latencies / sizeof *latencies; i++) b->k[latencies[i]] *= scale(q, LS_RES_LATENCY);
     memcpy(b->coll, ls_coll_constants, sizeof b->coll);
-    for (int c = 0; c < LS_COLL_CLASSES; c++) /* faster links do not shorten latencies, which TP_RATE divides, too */
-        for (size_t i = 0; i < sizeof of_nccl / sizeof *of_nccl; i++)
-            b->coll[c][of_nccl[i]] *= links * scale(q, LS_RES_LATENCY);
+    /* TP_RATE divides latencies, too: they are multiplied by as much, so that faster links do not shorten them. */
+    for (int c = 0; c < LS_COLL_CLASSES; c++)
+        for (size_t i = 0; i < sizeof nccl_latencies / sizeof *nccl_latencies; i++)
+            b->coll[c][nccl_latencies[i]] *= links * scale(q, LS_RES_LATENCY);
     b->k[LS_K_LAUNCH] *= scale(q, LS_RES_LAUNCH);
     b->hop_in = 4 * links / adapters;
     b->level_net[0] = b->level_net[1] = 1;
@@ -234,7 +225,8 @@ void ls_layout_place(const ls_problem *b, const ls_layout *l, ls_spans *o)
 void ls_layout_run(const ls_problem *b, const ls_layout *l, ls_run *o)
 {
     *o = (ls_run){
-        .m = b->q->model, .device = &b->device, .per_node = b->node, .n = b->q->world, .t = l->t, .p = l->p, .v = l->v,
+        .m = b->q->model, .device = &b->device, .per_node = b->node, .node_devices = b->q->topo->level[0].count,
+        .n = b->q->world, .t = l->t, .p = l->p, .v = l->v,
         .c = l->c, .e = l->e, .d = l->d, .micro = l->micro, .batch = b->q->batch, .zero = l->zero,
         .bits = b->q->bits ? b->q->bits : 16, .grad_bytes = l->zero >= 3 ? 4 : 2, .flash = b->flash,
         .sequence_parallel = l->t > 1, .kept = l->kept, .form = l->form, .embedding_layers = l->fewer, .coll = b->coll,

@@ -1,13 +1,14 @@
 /* fit_planner.c -- fits the planner's constants to published measurements, and reports how well it predicts others.
  *
- *   build/tools/fit_planner ROWS.csv [src/plan/constants.c [docs/planner-points.csv [DIVISION [TERMS.csv]]]]
+ *   build/tools/fit_planner ROWS.csv [src/plan/constants.c [docs/planner-points.csv [DIVISION|models [TERMS.csv]]]]
  *
  * Minimizes the mean absolute logarithm of predicted over measured, and how far constants are from what they are
  * expected to be, per stack (a device and its software). Cross-validation: whole configurations are in one of 5 folds;
- * each fold is predicted with constants that the four others gave, from the same start. Deterministic. DIVISION is the
- * number of another way to divide the configurations into folds, from 1 on: an improvement should hold in several.
- * `models` makes each model of a stack a fold. TERMS.csv gets the parts of each step in seconds, by the constants of
- * each fold (`without`: the fold that they have not seen); bench/plan-floor reads them.
+ * each fold is predicted with constants that the four others gave, from the same start; constants of collectives, which
+ * steps use, are of all rows of collectives. Deterministic. DIVISION is the number of another way to divide the
+ * configurations into folds, from 1 on: an improvement should hold in several. `models` makes each model of a stack a
+ * fold. TERMS.csv gets the parts of each step in seconds, by the constants of each fold (`without`: the fold that they
+ * have not seen); bench/plan-floor reads them.
  */
 #include <math.h>
 #include <stdio.h>
@@ -21,7 +22,7 @@
 #include "plan/row_run.h"
 
 enum { FOLDS = 5, K = LS_K_COUNT, MOST = 8192, GROUPS = LS_STACKS + LS_COLL_CLASSES, MEMORY = GROUPS };
-enum { ROUNDS = 1000, ATTEMPTS = 20 }; /* enough for every stack to end where no step is better */
+enum { ROUNDS = 20000, ATTEMPTS = 20 }; /* a fit ends before that, where no step is better */
 
 /* Steps, then collectives: how many constants there are, from where they start, how far they may move. */
 static const struct { int n; double prior[K], spread[K]; } kinds[2] = {
@@ -81,7 +82,7 @@ static double seconds(const sample *s, const double *x)
     return seconds_and_parts(s, x, &parts);
 }
 
-/* Of models: how many others of the stack come first. Collectives have none, and keep their folds. */
+/* Makes each model of a stack a fold, numbered from 0. Collectives have no model, and keep their folds. */
 static void number_models(sample *all, int n)
 {
     for (int stack = 0; stack < LS_STACKS; stack++) {
@@ -137,15 +138,16 @@ static double objective(sample **s, int n, const double *x, double ridge, const 
     return sum;
 }
 
-/* Levenberg and Marquardt, rows reweighted so that squares become absolute values. */
-static void fit(sample **s, int n, double ridge, double *x)
+/* Levenberg and Marquardt, rows reweighted so that squares become absolute values. False: steps were still better after
+ * the last round. */
+static bool fit(sample **s, int n, double ridge, double *x)
 {
     static const double still[K];
     const double *spread = n ? kinds[kind_of(s[0]->stack)].spread : still;
     const int count = n ? kinds[kind_of(s[0]->stack)].n : 0;
     double best, damp = 1e-2;
     memset(x, 0, K * sizeof *x);
-    if (n == 0) return;
+    if (n == 0) return true;
     best = objective(s, n, x, ridge, spread);
     for (int round = 0; round < ROUNDS; round++) {
         double A[K][K] = { { 0 } }, b[K] = { 0 };
@@ -184,11 +186,12 @@ static void fit(sample **s, int n, double ridge, double *x)
                 memcpy(x, next, sizeof next);
                 best = now;
                 damp = fmax(damp / 4, 1e-6);
-                if (!better) return;
+                if (!better) return true;
             } else damp = fmin(damp * 4, 1e6);
         }
-        if (!better) return;
+        if (!better) return true;
     }
+    return false;
 }
 
 static int by_value(const void *a, const void *b)
@@ -326,19 +329,14 @@ static ls_status write_points(const char *path, const sample *all, int n)
     return st;
 }
 
-/* A line per step and fold: its parts by the constants that have not seen the fold. */
+/* A line per step and fold of its stack: its parts by the constants that have not seen the fold. */
 static void add_terms(ls_text *t, const sample *s, int without, const ls_step_cost *p)
 {
-    if (t->n == 0)
-        ls_text_add(t, "id,fold,without,compute,recompute,tensor,exchange,bubble,hops,data,update,overhead\n");
-    ls_text_add(t, "%s,%d,%d,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g\n", s->row->id, s->fold, without, p->compute,
-                p->recompute, p->tensor, p->exchange, p->bubble, p->hops, p->data, p->update, p->overhead);
-}
-
-static ls_status write_terms(const char *path, const ls_text *t)
-{
-    LS_TRY(ls_text_status(t));
-    return ls_file_write(path, t->p, t->n);
+    const double parts[] = { p->compute, p->recompute, p->tensor, p->exchange, p->bubble, p->hops, p->data, p->update,
+        p->overhead };
+    ls_text_add(t, "%s,%s,%d,%d", s->row->id, ls_stacks[s->stack].name, s->fold, without);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) ls_text_add(t, ",%.6g", parts[i]);
+    ls_text_add(t, "\n");
 }
 
 static void weigh(sample *all, int n)
@@ -405,7 +403,7 @@ int main(int argc, char **argv)
     size_t bytes = 0;
     int n = 0;
     if (argc < 2)
-        return fprintf(stderr, "usage: fit_planner ROWS.csv [constants.c [points.csv [DIVISION [TERMS.csv]]]]\n"), 64;
+        return fprintf(stderr, "usage: fit_planner ROWS.csv [constants.c [points.csv [DIVISION|models [TERMS.csv]]]]\n"), 64;
     char *end = NULL;
     const bool models = argc > 4 && strcmp(argv[4], "models") == 0;
     const long asked = argc > 4 && !models ? strtol(argv[4], &end, 10) : 0;
@@ -449,8 +447,9 @@ int main(int argc, char **argv)
     weigh(all, n);
     if (models) number_models(all, n);
     ls_text terms = { 0 };
-    for (int turn = 0; turn < GROUPS; turn++) {
-        const int stack = turn < LS_COLL_CLASSES ? LS_STACKS + turn : turn - LS_COLL_CLASSES;
+    ls_text_add(&terms, "id,stack,fold,without,compute,recompute,tensor,exchange,bubble,hops,data,update,overhead\n");
+    for (int g = 0; g < GROUPS; g++) {
+        const int stack = (LS_STACKS + g) % GROUPS; /* collectives' first */
         double x[K];
         int folds = 0;
         for (int i = 0; i < n; i++) if (all[i].stack == stack && all[i].fold >= folds) folds = all[i].fold + 1;
@@ -458,7 +457,9 @@ int main(int argc, char **argv)
             int c = 0;
             for (int i = 0; i < n; i++)
                 if (all[i].stack == stack && all[i].fold != fold) some[c++] = &all[i];
-            fit(some, c, ridge_of(stack, some, c), x);
+            if (!fit(some, c, ridge_of(stack, some, c), x))
+                fprintf(stderr, "fit_planner: %s without fold %d: not at an end after %d rounds\n",
+                        stack < LS_STACKS ? ls_stacks[stack].name : ls_coll_classes[stack - LS_STACKS], fold, ROUNDS);
             for (int i = 0; i < n; i++) {
                 if (all[i].stack != stack) continue;
                 ls_step_cost parts = { 0 };
@@ -482,7 +483,8 @@ int main(int argc, char **argv)
         if (first) family_line(all, n, &all[i], &intervals);
     }
     if ((argc > 2 && write_constants(argv[2], k, all, n, &intervals) < 0) ||
-        (argc > 3 && write_points(argv[3], all, n) < 0) || (argc > 5 && write_terms(argv[5], &terms) < 0))
+        (argc > 3 && write_points(argv[3], all, n) < 0) ||
+        (argc > 5 && (ls_text_status(&terms) < 0 || ls_file_write(argv[5], terms.p, terms.n) < 0)))
         return fprintf(stderr, "fit_planner: %s\n", ls_last_error()), 1;
     ls_text_free(&intervals);
     ls_text_free(&terms);
