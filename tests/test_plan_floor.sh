@@ -77,7 +77,10 @@ made() { python3 make.py "$1" && OPENBLAS_NUM_THREADS=1 timeout -k 5 200 "$floor
 of() { awk -v what="$1" 'index($0, what) { print $(NF - 1) }' "$2" | head -1; }
 below() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a != "" && a < b) }'; }
 
-made columns >columns.txt
+sed -i '1a echo "made did not converge" >&2' fit
+made columns >columns.txt 2>told.txt
+claim 'it tells what the fit says' grep -qx 'made did not converge' told.txt
+sed -i 2d fit
 # Six of 16 pairs of tp and micro-batch have a product of 4 or 16: mean error (6 |exp(-.2) - 1| + 10 |exp(.1) - 1|) / 16 = 13.37 %.
 claim 'the error of the planner' test "$(of '    planner  ' columns.txt)" = 13.37
 claim 'the process finds more than half of what two columns determine' below "$(of 'planner and Gaussian process' columns.txt)" 6.68

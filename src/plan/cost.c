@@ -194,7 +194,7 @@ static double layer_tensor(const ls_run *r, const double *k, const ls_spans *at)
     const ls_llm *m = &r->m;
     const double M = (double)m->seq * (double)r->micro / (double)r->c, h = (double)m->hidden, t = (double)r->t;
     const double kv = (double)(m->kv_heads ? m->kv_heads : m->heads), w = head_dim(m);
-    /* An all_reduce is a reduce_scatter, in 16 bits, and an all_gather. */
+    /* An all_reduce is a reduce_scatter, in 16 bits, and an all_gather; both are timed with the mean of their bytes. */
     const double bytes = r->gathers_narrow ? 1 + r->bits / 16 : 2;
     double o = (r->async_tensor ? .5 : 1) * 2 * tensor_sum(r, k, at, bytes * M * h);
     if (r->c > 1) /* keys and values of the other ranks; a part of it hides */

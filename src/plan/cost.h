@@ -15,7 +15,7 @@ typedef struct ls_device_sheet {
     double sustained;      /* clocks under load relative to others of its kind, by their power limits */
     int sms;
     /* Of the clusters whose runs gave the constants (DGX-2, DGX A100, DGX H100, DGX B200; their data sheets): bytes per
-     * second of a device's links within a node, and of the adapters of eight devices. */
+     * second of a device's links within a node, and of the adapters of a node (16 devices of a DGX-2, else 8). */
     double links, adapters;
 } ls_device_sheet;
 
@@ -39,8 +39,8 @@ const ls_device_sheet *ls_device_sheet_find(const char *gpu);
     X(BACKWARD, 1, .15, "backward products, relative to twice forward")                                      \
     X(MICRO, 1, 1., "milliseconds per micro-batch and direction on each stage")                              \
     X(STEP, 5, 3., "milliseconds per step")                                                                  \
-    X(TP_RATE, 1, .6, "collectives within a node: NCCL's time alone over theirs; rings of dp, cp: over 150 GB/s") \
-    X(TP_LATENCY, 20, .8, "microseconds per collective of tp, on top of NCCL's; rings of dp: 8 steps")        \
+    X(TP_RATE, 1, .6, "speed of collectives in a node: 1 is NCCL alone, and 150 GB/s for rings of dp and cp") \
+    X(TP_LATENCY, 20, .8, "microseconds per collective of tp, on top of NCCL's; an eighth per step of dp's rings") \
     X(SKEW, 20, .8, "microseconds that a collective of tp takes longer per doubling of the ranks")           \
     X(HOP_RATE, 15, .8, "GB/s between stages")                                                               \
     X(HOP_LATENCY, 30, 1., "microseconds between stages")                                                    \

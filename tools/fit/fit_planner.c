@@ -458,8 +458,9 @@ int main(int argc, char **argv)
             for (int i = 0; i < n; i++)
                 if (all[i].stack == stack && all[i].fold != fold) some[c++] = &all[i];
             if (!fit(some, c, ridge_of(stack, some, c), x))
-                fprintf(stderr, "fit_planner: %s without fold %d: not at an end after %d rounds\n",
-                        stack < LS_STACKS ? ls_stacks[stack].name : ls_coll_classes[stack - LS_STACKS], fold, ROUNDS);
+                fprintf(stderr, "fit_planner: %s (fold %d left out, -1: none) did not converge in %d rounds, so its "
+                        "constants are not the best: raise ROUNDS\n", stack < LS_STACKS ? ls_stacks[stack].name :
+                        ls_coll_classes[stack - LS_STACKS], fold, ROUNDS);
             for (int i = 0; i < n; i++) {
                 if (all[i].stack != stack) continue;
                 ls_step_cost parts = { 0 };
