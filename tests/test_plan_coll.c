@@ -168,8 +168,8 @@ static void collectives_of_tp_take_the_time_of_nccl(void **state)
     }
 }
 
-/* Over nodes, a fitted rate counts up to what the adapters have, and up to that of a ring inside a node. */
-static void collectives_of_tp_over_nodes_have_limits(void **state)
+/* Over nodes, a fitted rate counts up to what the adapters have, and that of tp up to that of a ring inside a node. */
+static void rates_over_nodes_have_limits(void **state)
 {
     (void)state;
     static const struct { double node, speed, want; } all[] = { { 90, 1, 90e9 }, { 900, 10, 400e9 }, { 90, .5, 75e9 } };
@@ -185,6 +185,17 @@ static void collectives_of_tp_over_nodes_have_limits(void **state)
         k[LS_K_NODE_RATE] = all[i].node, k[LS_K_TP_RATE] = all[i].speed;
         ls_layer_cost_of(&r, k, &l);
         assert_true(near(l.tensor, 4 * 15. / 16 * 2. * (double)(r.m.seq * r.m.hidden) / all[i].want));
+    }
+    /* Keys and values that go round a ring of cp over nodes wait for the adapters, too; nothing of them hides here. */
+    static const struct { double node, want; } rings[] = { { 90, 90e9 }, { 900, 400e9 } };
+    r.t = 1, r.c = 16, k[LS_K_TP_RATE] = 1e6, k[LS_K_HIDDEN] = 0;
+    for (size_t i = 0; i < sizeof rings / sizeof *rings; i++) {
+        ls_layer_cost l;
+        k[LS_K_NODE_RATE] = rings[i].node;
+        r.placed = true;
+        r.at = (ls_spans){ .context_out = true, .context_rings = 1, .context_net = 1 };
+        ls_layer_cost_of(&r, k, &l);
+        assert_true(near(l.tensor, 4 * 15. * (double)(r.m.seq / 16 * r.m.hidden) / rings[i].want));
     }
 }
 
@@ -285,7 +296,7 @@ int main(void)
         cmocka_unit_test(nccl_stays_with_a_protocol),
         cmocka_unit_test(links_of_a_node),
         cmocka_unit_test(collectives_of_tp_take_the_time_of_nccl),
-        cmocka_unit_test(collectives_of_tp_over_nodes_have_limits),
+        cmocka_unit_test(rates_over_nodes_have_limits),
         cmocka_unit_test(a_part_of_a_node_has_its_links),
         cmocka_unit_test(gradients_take_their_links),
         cmocka_unit_test(gathers_move_the_bits_of_products),

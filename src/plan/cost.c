@@ -71,6 +71,13 @@ static ls_spans spans(const ls_run *r) { return r->placed ? r->at : usual(r); }
  * alone reaches 244 GB/s), for all devices; the speed that is fitted moves it. */
 static double ring_rate(const double *k) { return 150e9 * k[LS_K_TP_RATE]; }
 
+/* Bytes per second that leave a node, for what ranks wait for: a fit may find more than adapters have, since traffic of
+ * dp hides. Exchanges of experts are not limited so: routing sends fewer bytes than are counted. */
+static double node_rate(const ls_run *r, const double *k)
+{
+    return fmin(1e9 * k[LS_K_NODE_RATE], r->device->adapters);
+}
+
 /* One collective of tp inside a node, in the time that NCCL alone takes over a fitted speed. */
 static double in_node(const ls_run *r, const double *k, ls_coll coll, double bytes)
 {
@@ -90,8 +97,7 @@ static double tensor_sum(const ls_run *r, const double *k, const ls_spans *at, d
     const double t = (double)r->t;
     const double besides = calls_of_sum(r) * 1e-6 * (k[LS_K_TP_LATENCY] + k[LS_K_SKEW] * log2(t));
     if (at->tensor_out) {
-        /* Traffic of dp that hides lets a fit find more than the adapters have, which tp waits for. */
-        const double node = fmin(1e9 * k[LS_K_NODE_RATE], r->device->adapters) * at->tensor_net / at->tensor_rings;
+        const double node = node_rate(r, k) * at->tensor_net / at->tensor_rings;
         return 2 * ring(t, bytes, fmin(node, ring_rate(k)), 1e-6 * k[LS_K_NET_LATENCY]) + besides;
     }
     if (r->sequence_parallel)
@@ -100,10 +106,10 @@ static double tensor_sum(const ls_run *r, const double *k, const ls_spans *at, d
 }
 
 /* Bytes per second of the ring that keys and values go round. */
-static double context_rate(const double *k, const ls_spans *at)
+static double context_rate(const ls_run *r, const double *k, const ls_spans *at)
 {
     const double inside = ring_rate(k);
-    const double outside = 1e9 * k[LS_K_NODE_RATE] * at->context_net / at->context_rings;
+    const double outside = node_rate(r, k) * at->context_net / at->context_rings;
     return at->context_out && outside < inside ? outside : inside;
 }
 
@@ -198,7 +204,7 @@ static double layer_tensor(const ls_run *r, const double *k, const ls_spans *at)
     const double bytes = r->gathers_narrow ? 1 + r->bits / 16 : 2;
     double o = (r->async_tensor ? .5 : 1) * 2 * tensor_sum(r, k, at, bytes * M * h);
     if (r->c > 1) /* keys and values of the other ranks; a part of it hides */
-        o += (1 - k[LS_K_HIDDEN]) * 4 * ((double)r->c - 1) * M * kv * w / t / context_rate(k, at);
+        o += (1 - k[LS_K_HIDDEN]) * 4 * ((double)r->c - 1) * M * kv * w / t / context_rate(r, k, at);
     return o;
 }
 
