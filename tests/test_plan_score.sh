@@ -100,6 +100,11 @@ claim 'an empty file' fails_with 65 'empty.csv: empty' plan --score empty.csv
 claim 'no file' fails_with 74 'absent.csv' plan --score absent.csv
 
 # --- the fit
+# The rows of few.csv, changed by the lines of Python in standard input, which have them as `rows`, in a file.
+few_rows_as() {
+    cat - <(printf '%s\n' 'with open(sys.argv[1], "w", newline="") as f:' '    w = csv.DictWriter(f, list(rows[0]))' '    w.writeheader()' '    w.writerows(rows)') |
+        cat <(printf '%s\n' 'import csv, sys' 'rows = list(csv.DictReader(open("few.csv")))') - | python3 - "$1"
+}
 fit() { timeout -k 5 300 "$build/tools/fit_planner" "$@"; }
 grep -v ',bridge-' "$rows" >few.csv
 fit few.csv one.c >one.txt
@@ -155,15 +160,9 @@ assert {t["stack"] for t in terms if t["id"] in stack} == {"megatron-a100-vtrain
 PYTHON
 
 # Where whole models are held out, all layouts of one have one fold, and those of another stack's models start from 0 again.
-python3 - few.csv <<'PYTHON'
-import csv, sys
-rows = list(csv.DictReader(open(sys.argv[1])))
-more = [dict(r, id=f"{r['id']}{batch}", global_batch=str(int(r["global_batch"]) * batch)) for r in rows
+few_rows_as layouts.csv <<'PYTHON'
+rows += [dict(r, id=f"{r['id']}{batch}", global_batch=str(int(r["global_batch"]) * batch)) for r in rows
         if r["id"].startswith("vtrain-") for batch in range(2, 8)]
-with open("layouts.csv", "w", newline="") as f:
-    w = csv.DictWriter(f, list(rows[0]))
-    w.writeheader()
-    w.writerows(rows + more)
 PYTHON
 fit layouts.csv fifths.c fifths.csv >fifths.txt
 fit layouts.csv models.c models.csv models >models.txt
@@ -186,16 +185,10 @@ claim 'collectives keep their folds' cmp <(collectives models.csv) <(collectives
 claim 'and no constant that all rows give changes' cmp <(sed '/ls_intervals/,$d' fifths.c) <(sed '/ls_intervals/,$d' models.c)
 
 # A measurement changes the constants, and not what is predicted for rows of its own fold.
-python3 - few.csv <<'PYTHON'
-import csv, sys
-rows = list(csv.DictReader(open(sys.argv[1])))
+few_rows_as changed.csv <<'PYTHON'
 for r in rows:
     if r["id"] == "vtrain-multi-0101":
         r["measured_value"] = str(1.3 * float(r["measured_value"]))
-with open("changed.csv", "w", newline="") as f:
-    w = csv.DictWriter(f, list(rows[0]))
-    w.writeheader()
-    w.writerows(rows)
 PYTHON
 fit changed.csv changed.c changed-points.csv >/dev/null
 fold=$(awk -F, '$3 == "vtrain-multi-0101" {print $5}' one.csv)
@@ -204,16 +197,10 @@ claim 'and the predictions of other folds' differ <(awk -F, -v f="$fold" '$5 != 
 claim 'no prediction of its own fold' cmp <(awk -F, -v f="$fold" '$5 == f {print $3, $7}' one.csv) <(awk -F, -v f="$fold" '$5 == f {print $3, $7}' changed-points.csv)
 
 # Steps have collectives: what NCCL takes alone on a device changes the constants of the device's steps, and of no other's.
-python3 - few.csv <<'PYTHON'
-import csv, sys
-rows = list(csv.DictReader(open(sys.argv[1])))
+few_rows_as slow.csv <<'PYTHON'
 for r in rows:
     if r["id"].startswith("nccl") and r["gpu"].startswith("A100"):
         r["measured_value"] = str(float(r["measured_value"]) * (3 if r["measured_metric"].endswith("us") else 1 / 3))
-with open("slow.csv", "w", newline="") as f:
-    w = csv.DictWriter(f, list(rows[0]))
-    w.writeheader()
-    w.writerows(rows)
 PYTHON
 fit slow.csv slow.c slow-points.csv >/dev/null
 of_family() { awk -F, -v f="$1" '$1 == f {print $3, $7}' "$2"; }
